@@ -756,7 +756,7 @@ def _require_tabs_or_blanks(
         number, line = numbered_lines[0]
         space = next(c for c in line.strip() if c.isspace())
         raise ValueError(
-            f"{name}, line {number}: expected columns parted by tabs or blanks, got"
+            f"{name}, line {number}: expected columns separated by tabs or blanks, got"
             f" U+{ord(space):04X} in {line.strip()[:60]!r}. Write a tab for it"
         )
 

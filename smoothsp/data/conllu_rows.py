@@ -51,7 +51,7 @@ def iter_word_rows(
         fields = line.split("\t")
         if len(fields) != len(names):
             raise ValueError(
-                f"line {number}: expected {len(names)} columns parted by tabs, got"
+                f"line {number}: expected {len(names)} columns separated by tabs, got"
                 f" {len(fields)} ({line[:60]!r})"
             )
         identifier = fields[identity]

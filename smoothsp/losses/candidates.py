@@ -98,9 +98,9 @@ class MinimumRisk(Loss):
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
-        every = row_weights(structure, y, weight, None, self.reduction)
+        row_weight = row_weights(structure, y, weight, None, self.reduction)
         if self.over == "samples":
-            losses = self._over_draws(structure, y)
+            losses = self._sampled_losses(structure, y)
         else:
             scores, ys, valid = k_best(require_topk(structure), self.k)
             costs = costs_of(structure, ys, y, self.cost)
@@ -110,11 +110,11 @@ class MinimumRisk(Loss):
                 / self.temperature
             )
             below = below.masked_fill(~valid, -torch.inf)
-            chances = below.softmax(1).to(costs.dtype)
-            losses = (chances * costs.masked_fill(~valid, 0)).sum(1)
-        return reduce(losses, every, self.reduction)
+            probs = below.softmax(1).to(costs.dtype)
+            losses = (probs * costs.masked_fill(~valid, 0)).sum(1)
+        return reduce(losses, row_weight, self.reduction)
 
-    def _over_draws(self, structure: Structure, y: Tensor) -> Tensor:
+    def _sampled_losses(self, structure: Structure, y: Tensor) -> Tensor:
         if not hasattr(structure, "sample") or not hasattr(structure, "log_prob"):
             raise TypeError(
                 'over: "samples" needs a structure that answers sample and log_prob, '
@@ -126,8 +126,8 @@ class MinimumRisk(Loss):
         others = (costs.sum(1, keepdim=True) - costs) / (self.k - 1)
         slope = ((costs - others) * structure.log_prob(ys)).mean(1)
         # the value is the average cost, the gradient that of the line above
-        found: Tensor = costs.mean(1) + (slope - slope.detach())
-        return found
+        losses: Tensor = costs.mean(1) + (slope - slope.detach())
+        return losses
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -182,14 +182,14 @@ class RankingHinge(Loss):
         self, structure: TopKStructure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
-        every = row_weights(structure, y, weight, None, self.reduction)
+        row_weight = row_weights(structure, y, weight, None, self.reduction)
         gold = gold_score(structure, y)
         scores, ys, valid = k_best(require_topk(structure), self.k)
         costs = costs_of(structure, ys, y, self.cost)
         _require_no_gain(costs, valid)
-        ahead = (costs + scores.minus(gold.unsqueeze(1))).clamp(min=0)
-        losses = ahead.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
-        return reduce(losses, every, self.reduction)
+        score_gap = (costs + scores.minus(gold.unsqueeze(1))).clamp(min=0)
+        losses = score_gap.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
+        return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -207,18 +207,18 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
     """``(batch, k)``: what the outputs ``ys`` cost where y is right; no gradient."""
     with torch.no_grad():
         if callable(cost):
-            found = cost(ys, y)
-            if not isinstance(found, Tensor) or found.shape != ys.shape[:2]:
-                shape = tuple(getattr(found, "shape", ()))
+            costs = cost(ys, y)
+            if not isinstance(costs, Tensor) or costs.shape != ys.shape[:2]:
+                shape = tuple(getattr(costs, "shape", ()))
                 raise ValueError(
                     f"cost: expected a tensor (batch, k) = {tuple(ys.shape[:2])} for "
-                    f"outputs {tuple(ys.shape)}, got {type(found).__name__} {shape}"
+                    f"outputs {tuple(ys.shape)}, got {type(costs).__name__} {shape}"
                 )
             like = structure.score(y)
-            found = found.to(like.device, like.dtype)
-            if is_eager_tensor(found) and not bool(found.isfinite().all()):
+            costs = costs.to(like.device, like.dtype)
+            if is_eager_tensor(costs) and not bool(costs.isfinite().all()):
                 raise ValueError("cost: expected finite numbers")
-            return found
+            return costs
         _check_cost(cost)
         if isinstance(cost, str):
             cost = hamming(structure, y)
@@ -234,10 +234,10 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
             )
         table = cost.to(parts.device, parts.dtype).unsqueeze(1)
         # parts that no output uses may cost anything
-        found = torch.where(parts != 0, parts * table, 0).flatten(2).sum(2)
-        if is_eager_tensor(found) and not bool(found.isfinite().all()):
+        costs = torch.where(parts != 0, parts * table, 0).flatten(2).sum(2)
+        if is_eager_tensor(costs) and not bool(costs.isfinite().all()):
             raise ValueError("cost: expected finite numbers where an output has parts")
-        return found
+        return costs
 
 
 def _require_no_gain(costs: Tensor, valid: Tensor) -> None:

@@ -23,7 +23,7 @@ from smoothsp.oracles import SumStructure, TopKStructure
 from smoothsp.oracles._inference.score_values import LIMIT
 
 # outputs that are listed rather than searched
-_LISTED = 256
+_MAX_ENUMERATED = 256
 _SEARCHES, _ITERATIONS = 8, 500
 
 Parts = Sequence[Tensor]
@@ -150,22 +150,25 @@ def smoothness_constants(
     >>> round(found.A(Entropy(1.0)), 6)  # 2 |x|^2
     50.0
     """
-    given = (potentials,) if isinstance(potentials, Tensor) else tuple(potentials)
-    network = _Network(given, [p for p in params if p.requires_grad])
-    example = _Example(structure, given, y)
-    if example.count <= _LISTED:
-        rows = [network.pull(example.difference(one)) for one in example.every_output()]
+    arguments = (potentials,) if isinstance(potentials, Tensor) else tuple(potentials)
+    network = _PotentialJacobian(arguments, [p for p in params if p.requires_grad])
+    example = _Example(structure, arguments, y)
+    if example.count <= _MAX_ENUMERATED:
+        rows = [
+            network.vjp(example.part_difference(problem))
+            for problem in example.enumerate_outputs()
+        ]
         norms = [_norm(row) for row in rows]
         R = bound = max(norms)
     else:
-        R, bound = _searched(example, network), _bound(example, network)
+        R, bound = _lower_bound(example, network), _upper_bound(example, network)
     spectral = _largest_eigenvalue(example, network)
     log_spectral = math.log(spectral) + example.log_count if spectral else -math.inf
-    exact = example.count <= _LISTED
+    exact = example.count <= _MAX_ENUMERATED
     return Constants(R, max(R, bound), exact, log_spectral, example.log_count)
 
 
-class _Network:
+class _PotentialJacobian:
     """The Jacobian J of the potentials in the parameters, never formed."""
 
     def __init__(self, potentials: Parts, params: list[Tensor]) -> None:
@@ -182,7 +185,7 @@ class _Network:
             self.pulled = self._gradients(self.c, create_graph=True)
 
     def _gradients(self, c: Parts, create_graph: bool = False) -> list[Tensor]:
-        found = torch.autograd.grad(
+        grads = torch.autograd.grad(
             self.outputs,
             self.params,
             c,
@@ -192,22 +195,22 @@ class _Network:
         )
         return [
             torch.zeros_like(p) if g is None else g
-            for p, g in zip(self.params, found, strict=True)
+            for p, g in zip(self.params, grads, strict=True)
         ]
 
-    def pull(self, parts: Parts) -> list[Tensor]:
+    def vjp(self, parts: Parts) -> list[Tensor]:
         """``J^T`` times weights of the parts."""
-        used = [one for one, moves in zip(parts, self.moving, strict=True) if moves]
+        used = [part for part, grads in zip(parts, self.moving, strict=True) if grads]
         return self._gradients(used)
 
-    def push(self, direction: Parts) -> list[Tensor]:
+    def jvp(self, direction: Parts) -> list[Tensor]:
         """``J`` times a direction: what its own transpose in c gives."""
         pairs = [
             (g, d)
             for g, d in zip(self.pulled, direction, strict=True)
             if g.requires_grad
         ]
-        found = torch.autograd.grad(
+        result = torch.autograd.grad(
             [g for g, _ in pairs],
             self.c,
             [d for _, d in pairs],
@@ -216,11 +219,11 @@ class _Network:
         )
         pushed = iter(
             torch.zeros_like(c) if g is None else g.detach()
-            for c, g in zip(self.c, found, strict=True)
+            for c, g in zip(self.c, result, strict=True)
         )
         return [
-            next(pushed) if moves else torch.zeros((), device=self.c[0].device)
-            for moves in self.moving
+            next(pushed) if tangents else torch.zeros((), device=self.c[0].device)
+            for tangents in self.moving
         ]
 
 
@@ -251,9 +254,9 @@ class _Example:
             )
         self.log_count = float(at_zero.log_partition())
         self.count = round(math.exp(self.log_count)) if self.log_count < 30 else 2**40
-        self.gold = self.used(y)
+        self.gold = self.part_counts(y)
 
-    def _at(self, parts: Parts) -> SumStructure:
+    def _with_potentials_at(self, parts: Parts) -> SumStructure:
         return self.build(
             *(
                 torch.where(a, p, -torch.inf).to(z)
@@ -261,7 +264,7 @@ class _Example:
             )
         )
 
-    def used(self, y: Tensor) -> list[Tensor]:
+    def part_counts(self, y: Tensor) -> list[Tensor]:
         """Number of times y uses each potential: the gradient of its score."""
         return self._gradients(lambda structure: structure.score(y))
 
@@ -271,20 +274,20 @@ class _Example:
         with torch.enable_grad():
             leaves = [z.clone().requires_grad_() for z in self.zero]
             total = value(self.build(*leaves)).sum()
-            found = torch.autograd.grad(
+            grads = torch.autograd.grad(
                 total, leaves, create_graph=create_graph, allow_unused=True
             )
         self.leaves = leaves
         return [
             torch.zeros_like(leaf) if g is None else g
-            for leaf, g in zip(leaves, found, strict=True)
+            for leaf, g in zip(leaves, grads, strict=True)
         ]
 
-    def difference(self, y: Tensor) -> list[Tensor]:
+    def part_difference(self, y: Tensor) -> list[Tensor]:
         """Parts of y less those of the true output."""
-        return [u - g for u, g in zip(self.used(y), self.gold, strict=True)]
+        return [u - g for u, g in zip(self.part_counts(y), self.gold, strict=True)]
 
-    def every_output(self) -> Iterable[Tensor]:
+    def enumerate_outputs(self) -> Iterable[Tensor]:
         """All of them, as batches of one."""
         structure = self.build(*self.zero)
         if not isinstance(structure, TopKStructure):
@@ -297,7 +300,7 @@ class _Example:
 
     def best(self, parts: Parts) -> tuple[float, Tensor]:
         """The max oracle, asked with scores of the parts."""
-        value, y = self._at(parts).decode()
+        value, y = self._with_potentials_at(parts).decode()
         return float(value), y
 
     def uniform(self) -> list[Tensor]:
@@ -308,18 +311,18 @@ class _Example:
         """Covariance of the parts over all outputs, times a direction."""
         means = self._gradients(lambda s: s.log_partition(), create_graph=True)
         with torch.enable_grad():
-            found = torch.autograd.grad(
+            result = torch.autograd.grad(
                 sum((m * d).sum() for m, d in zip(means, direction, strict=True)),  # type: ignore[arg-type]
                 self.leaves,
                 allow_unused=True,
             )
         return [
             torch.zeros_like(leaf) if g is None else g
-            for leaf, g in zip(self.leaves, found, strict=True)
+            for leaf, g in zip(self.leaves, result, strict=True)
         ]
 
 
-def _searched(example: _Example, network: _Network) -> float:
+def _lower_bound(example: _Example, network: _PotentialJacobian) -> float:
     """Local maxima of ``|a_y|``, from several directions."""
     generator, largest = torch.Generator().manual_seed(0), 0.0
     for _ in range(_SEARCHES):
@@ -329,8 +332,8 @@ def _searched(example: _Example, network: _Network) -> float:
         ]
         size = 0.0
         for _ in range(_ITERATIONS):
-            _, y = example.best(network.push(a))
-            a = network.pull(example.difference(y))
+            _, y = example.best(network.jvp(a))
+            a = network.vjp(example.part_difference(y))
             if _norm(a) <= size * (1 + 1e-9):
                 break
             size = _norm(a)
@@ -338,7 +341,7 @@ def _searched(example: _Example, network: _Network) -> float:
     return largest
 
 
-def _bound(example: _Example, network: _Network) -> float:
+def _upper_bound(example: _Example, network: _PotentialJacobian) -> float:
     r"""``max_y sum_p |c_p - g_p| n_p`` for counts c of y and g of the true output.
 
     ``n_p`` is the norm of part p's gradient. Between 0 and its largest count C a chord
@@ -346,23 +349,28 @@ def _bound(example: _Example, network: _Network) -> float:
     """
     constant, scores = 0.0, [torch.zeros_like(z) for z in example.zero]
     unit = [torch.zeros_like(z) for z in example.zero]
-    for place, allowed in enumerate(example.allowed):
-        if not network.moving[place]:
+    for position, allowed in enumerate(example.allowed):
+        if not network.moving[position]:
             continue
         for index in allowed.nonzero().tolist():
-            part = (place, *index)
-            one = unit[place]
-            one[part[1:]] = 1.0
-            most, gold = example.best(unit)[0], float(example.gold[place][part[1:]])
-            size = _norm(network.pull(unit))
-            one[part[1:]] = 0.0
-            if most:
-                scores[place][part[1:]] = size * (abs(most - gold) - gold) / most
+            part = (position, *index)
+            single = unit[position]
+            single[part[1:]] = 1.0
+            max_score, gold = (
+                example.best(unit)[0],
+                float(example.gold[position][part[1:]]),
+            )
+            size = _norm(network.vjp(unit))
+            single[part[1:]] = 0.0
+            if max_score:
+                scores[position][part[1:]] = (
+                    size * (abs(max_score - gold) - gold) / max_score
+                )
                 constant += size * gold
     return constant + example.best(scores)[0]
 
 
-def _largest_eigenvalue(example: _Example, network: _Network) -> float:
+def _largest_eigenvalue(example: _Example, network: _PotentialJacobian) -> float:
     r"""Largest eigenvalue of the mean of :math:`a_y a_y^\top` over all outputs."""
     mean = [u - g for u, g in zip(example.uniform(), example.gold, strict=True)]
     generator, largest = torch.Generator().manual_seed(0), 0.0
@@ -372,7 +380,7 @@ def _largest_eigenvalue(example: _Example, network: _Network) -> float:
     ]
     for _ in range(_ITERATIONS):
         size = _norm(v)
-        pushed = network.push([one / size for one in v])
+        pushed = network.jvp([vector / size for vector in v])
         inner = sum(
             float((m * p).sum()) for m, p in zip(mean, pushed, strict=True) if p.dim()
         )
@@ -381,11 +389,11 @@ def _largest_eigenvalue(example: _Example, network: _Network) -> float:
             for m, p in zip(mean, pushed, strict=True)
         ]
         directions = example.covariance(pushed)
-        v = network.pull([t + inner * m for t, m in zip(directions, mean, strict=True)])
-        found = _norm(v)
-        if found <= largest * (1 + 1e-7):
-            return max(found, largest)
-        largest = found
+        v = network.vjp([t + inner * m for t, m in zip(directions, mean, strict=True)])
+        image = _norm(v)
+        if image <= largest * (1 + 1e-7):
+            return max(image, largest)
+        largest = image
     return largest
 
 

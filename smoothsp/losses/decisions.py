@@ -32,7 +32,7 @@ from smoothsp.oracles._inference.parts import (
 )
 
 # Of a structure and a gradient in the parts of its decision, that in the scores.
-Rule = Callable[[Structure, Tensor, Tensor], Tensor]
+SurrogateGradient = Callable[[Structure, Tensor, Tensor], Tensor]
 
 
 class Interpolation(Loss):
@@ -77,8 +77,8 @@ class Interpolation(Loss):
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
         """Return the parts of the best outputs, of the shape of a cost."""
-        given = (self.strength,)
-        return _in_graph(structure, _interpolated, given)
+        args = (self.strength,)
+        return _call_as_op(structure, _decide_by_interpolation, args)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -111,7 +111,7 @@ class NegativeIdentity(Loss):
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
         """Return the parts of the best outputs, of the shape of a cost."""
-        return _in_graph(structure, _identity, ())
+        return _call_as_op(structure, _decide_with_identity, ())
 
 
 class ImplicitMLE(Loss):
@@ -178,8 +178,10 @@ class ImplicitMLE(Loss):
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
         """Return the mean of the parts of the best outputs, of the shape of a cost."""
-        given = self.samples, self.strength, self.sigma, self.noise, self.kappa
-        return _in_graph(structure, _implicit, (seed_in_graph(self.seed), *given))
+        args = self.samples, self.strength, self.sigma, self.noise, self.kappa
+        return _call_as_op(
+            structure, _decide_by_implicit_mle, (seed_in_graph(self.seed), *args)
+        )
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -189,29 +191,29 @@ class ImplicitMLE(Loss):
         )
 
 
-def _in_graph(
-    structure: Structure, layer: Callable[..., Tensor], given: tuple[Any, ...]
+def _call_as_op(
+    structure: Structure, layer: Callable[..., Tensor], args: tuple[Any, ...]
 ) -> Tensor:
-    found: Tensor = in_graphs.call_as_graph_op(
-        structure, layer, given, in_graphs.cost_result
+    result: Tensor = in_graphs.call_as_graph_op(
+        structure, layer, args, in_graphs.cost_result
     )
-    return found
+    return result
 
 
-def _interpolated(structure: Structure, strength: float) -> Tensor:
+def _decide_by_interpolation(structure: Structure, strength: float) -> Tensor:
     def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-        moved = float64_if_large(structure)[0].augment(-strength * grad)
-        found = part_counts(moved, moved.decode()[1]).to(parts.dtype)
-        return (parts - found) / strength
+        shifted = float64_if_large(structure)[0].augment(-strength * grad)
+        difference = part_counts(shifted, shifted.decode()[1]).to(parts.dtype)
+        return (parts - difference) / strength
 
     return _decide(structure, gradient)
 
 
-def _identity(structure: Structure) -> Tensor:
+def _decide_with_identity(structure: Structure) -> Tensor:
     return _decide(structure, lambda structure, parts, grad: grad)
 
 
-def _implicit(
+def _decide_by_implicit_mle(
     structure: Structure,
     seed: int | Tensor | None,
     samples: int,
@@ -225,20 +227,22 @@ def _implicit(
     cost = sigma * drawn.flatten(0, 1)
 
     def mean(structure: Structure) -> Tensor:
-        wide, _ = float64_if_large(repeat_rows(structure, samples))
-        parts = part_counts(wide, wide.augment(cost).decode()[1])
+        float64_structure, _ = float64_if_large(repeat_rows(structure, samples))
+        parts = part_counts(
+            float64_structure, float64_structure.augment(cost).decode()[1]
+        )
         return parts.reshape(drawn.shape).to(drawn.dtype).mean(1)
 
     def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-        moved = float64_if_large(structure)[0].augment(-strength * grad)
-        return (parts - mean(moved)) / strength
+        shifted = float64_if_large(structure)[0].augment(-strength * grad)
+        return (parts - mean(shifted)) / strength
 
     return _decide(structure, gradient, mean)
 
 
 def _decide(
     structure: Structure,
-    gradient: Rule,
+    gradient: SurrogateGradient,
     decide: Callable[[Structure], Tensor] | None = None,
 ) -> Tensor:
     """Parts of decisions, whose gradient in the scores is the rule's."""
@@ -248,14 +252,18 @@ def _decide(
             parts = part_counts(structure, structure.decode()[1])
         else:
             parts = decide(structure)
-    found: Tensor = _Decision.apply(scores, parts, structure, gradient)
-    return found
+    result: Tensor = _Decision.apply(scores, parts, structure, gradient)
+    return result
 
 
 class _Decision(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, parts: Tensor, structure: Structure, rule: Rule
+        ctx: Any,
+        scores: Tensor,
+        parts: Tensor,
+        structure: Structure,
+        rule: SurrogateGradient,
     ) -> Tensor:
         ctx.save_for_backward(scores, parts)
         ctx.structure, ctx.rule = structure, rule
@@ -265,6 +273,6 @@ class _Decision(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         scores, parts = ctx.saved_tensors
-        found = ctx.rule(ctx.structure, parts, grad)
+        grad_scores = ctx.rule(ctx.structure, parts, grad)
         # what is forbidden stays so
-        return found.masked_fill(scores == -torch.inf, 0), None, None, None
+        return grad_scores.masked_fill(scores == -torch.inf, 0), None, None, None

@@ -44,7 +44,7 @@ from smoothsp.oracles._inference.tracing import (
 )
 
 Cost = Literal["hamming"] | Tensor | None
-Found = TypeVar("Found")
+Augmented = TypeVar("Augmented")
 
 
 def structural_hinge(
@@ -100,56 +100,67 @@ def hinge(
 
     One node where an engine answers, else the formulas below.
     """
-    wide, narrow = float64_if_large(structure)
+    float64_structure, was_float32 = float64_if_large(structure)
 
-    def by_questions() -> Tensor:
-        loss = _hinge_by_questions(wide, y, smoothing, cost, cost_scale)[0]
-        loss = loss.float() if narrow else loss
+    def value_by_ops() -> Tensor:
+        loss = _hinge_by_ops(float64_structure, y, smoothing, cost, cost_scale)[0]
+        loss = loss.float() if was_float32 else loss
         return loss if weight is None else reduce(loss, weight, "sum")
 
-    again = Recomputation(by_questions, (y, weight, cost))
+    recomputation = Recomputation(value_by_ops, (y, weight, cost))
     if one_node.is_supported(structure, weight, cost):
-        if weight is not None and not isinstance(cost, Tensor) and not narrow:
+        if weight is not None and not isinstance(cost, Tensor) and not was_float32:
             scale = 0.0 if check_cost(cost) is None else cost_scale
             scale = checks.as_nonnegative("cost_scale", scale)
-            at_once = one_node.of_chain(structure, y, smoothing, scale, weight, again)
+            at_once = one_node.of_chain(
+                structure, y, smoothing, scale, weight, recomputation
+            )
             if at_once is not None:
                 return at_once
-        found = _hinge_in_one(
-            structure, wide, y, smoothing, cost, cost_scale, weight, again
+        result = _fused_hinge(
+            structure,
+            float64_structure,
+            y,
+            smoothing,
+            cost,
+            cost_scale,
+            weight,
+            recomputation,
         )
-        if found is not None:
-            return found
-    loss, exact_rows = _hinge_by_questions(wide, y, smoothing, cost, cost_scale)
-    loss = loss.float() if narrow else loss
+        if result is not None:
+            return result
+    loss, exact_rows = _hinge_by_ops(float64_structure, y, smoothing, cost, cost_scale)
+    loss = loss.float() if was_float32 else loss
     loss = loss if weight is None else reduce(loss, weight, "sum")
     return loss, exact_rows
 
 
-def _hinge_in_one(
+def _fused_hinge(
     structure: Structure,
-    wide: Structure,
+    float64_structure: Structure,
     y: Tensor,
     smoothing: Smoothing,
     cost: Cost,
     cost_scale: float,
     weight: Tensor | float | None,
-    again: Recomputation,
+    recomputation: Recomputation,
 ) -> tuple[Tensor, Tensor | None] | None:
     sign = 0 if isinstance(cost, Tensor) else 1
     if isinstance(smoothing, Entropy):
         mu = smoothing.mu
         with torch.no_grad():
-            sums = one_node.summing(wide)
+            sums = one_node.summing(float64_structure)
             if sums is None:
                 return None
-            scaled = _over(sums, mu, lambda x: _augmented(x, y, cost, cost_scale / mu))
+            scaled = _divide_by_mu(
+                sums, mu, lambda x: _augment(x, y, cost, cost_scale / mu)
+            )
         if scaled is None:
             return None
         low, (high, used) = scaled
-        arguments = structure, low, high, used, mu, weight, again, sign > 0
+        arguments = structure, low, high, used, mu, weight, recomputation, sign > 0
         loss, highest = one_node.negative_log_likelihood(*arguments)
-        _require_no_less(high, highest, sign)
+        _require_max_not_below(high, highest, sign)
         return loss, None
     check_smoothing(smoothing)
     if smoothing is not None:
@@ -157,49 +168,51 @@ def _hinge_in_one(
             return None
         require_topk(structure)
     with torch.no_grad():
-        augmented, used = _augmented(wide, y, cost, cost_scale)
-    given = (
+        augmented, used = _augment(float64_structure, y, cost, cost_scale)
+    args = (
         structure,
-        wide,
+        float64_structure,
         augmented,
         used,
         smoothing,
         sign > 0,
         weight,
-        again,
+        recomputation,
     )
-    loss, rows, highest = one_node.hinge(*given)
-    _require_no_less(augmented, highest, sign)
+    loss, rows, highest = one_node.hinge(*args)
+    _require_max_not_below(augmented, highest, sign)
     return loss, None if smoothing is None else rows
 
 
-def _augmented(
+def _augment(
     structure: Any, y: Tensor, cost: Cost, cost_scale: float
 ) -> tuple[Any, Tensor]:
     """The structure with costs, and what the gold outputs use."""
     if isinstance(check_cost(cost), str):
         scale = checks.as_nonnegative("cost_scale", cost_scale)
-        found: tuple[Any, Tensor] | None = structure._augment_by_hamming(y, scale)
-        if found is not None:
-            return found
-    return with_cost(structure, y, cost, cost_scale), structure._gold_parts(y)
+        result: tuple[Any, Tensor] | None = structure._augment_by_hamming(y, scale)
+        if result is not None:
+            return result
+    return augment_by_cost(structure, y, cost, cost_scale), structure._gold_parts(y)
 
 
-def _hinge_by_questions(
+def _hinge_by_ops(
     structure: Structure, y: Tensor, smoothing: Smoothing, cost: Cost, cost_scale: float
 ) -> tuple[Tensor, Tensor | None]:
     sign = 0 if isinstance(cost, Tensor) else 1
-    paid = part_costs(structure, y, cost, cost_scale)
+    scaled_cost = part_costs(structure, y, cost, cost_scale)
     if isinstance(smoothing, Entropy):
-        scaled = _over(structure, smoothing.mu, _adding(paid, smoothing.mu))
+        scaled = _divide_by_mu(
+            structure, smoothing.mu, _make_augment(scaled_cost, smoothing.mu)
+        )
         if scaled is not None:
             low, high = scaled
             total, gold = double_double.log_partition(high), gold_score(low, y)
-            _require_above(high, total, gold, sign)
+            _require_max_above_gold(high, total, gold, sign)
             return smoothing.mu * total.minus(gold, sign=sign), None
-    augmented = structure if paid is None else structure.augment(paid)
+    augmented = structure if scaled_cost is None else structure.augment(scaled_cost)
     gold = gold_score(structure, y)
-    return _maximum(augmented, smoothing, gold, sign)
+    return _max_minus_gold(augmented, smoothing, gold, sign)
 
 
 def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
@@ -223,10 +236,10 @@ def crf_loss(
             + training_hint(structure, "; StructuralHinge needs only decode")
         )
 
-    def by_questions() -> Tensor:
-        found = structure.log_prob(y)
-        _require_one_a_row(found, y)
-        return -found if weight is None else reduce(-found, weight, "sum")
+    def value_by_ops() -> Tensor:
+        result = structure.log_prob(y)
+        _require_row_values(result, y)
+        return -result if weight is None else reduce(-result, weight, "sum")
 
     # a softmax is one function of PyTorch
     if not isinstance(structure, Multiclass) and one_node.is_supported(
@@ -235,17 +248,17 @@ def crf_loss(
         with torch.no_grad():
             sums = one_node.summing(structure)
         if sums is not None:
-            given = (
+            args = (
                 structure,
                 sums,
                 sums,
                 sums._gold_parts(y),
                 1.0,
                 weight,
-                Recomputation(by_questions, (y, weight)),
+                Recomputation(value_by_ops, (y, weight)),
             )
-            return one_node.negative_log_likelihood(*given)[0]
-    return by_questions()
+            return one_node.negative_log_likelihood(*args)[0]
+    return value_by_ops()
 
 
 def marginal_nll(
@@ -335,9 +348,9 @@ def latent_hinge(
     smoothed, Schwing et al., "Efficient Structured Prediction with Latent Variables for
     General Graphical Models" (2012).
     """
-    wide, narrow = float64_if_large(structure)
-    loss = _latent_hinge(wide, allowed, smoothing, cost, cost_scale)[0]
-    return loss.float() if narrow else loss
+    float64_structure, was_float32 = float64_if_large(structure)
+    loss = _latent_hinge(float64_structure, allowed, smoothing, cost, cost_scale)[0]
+    return loss.float() if was_float32 else loss
 
 
 def latent_hinge_l2(
@@ -353,9 +366,11 @@ def latent_hinge_l2(
     A row is exact if both maxima equal those of smoothing over all outputs. Arguments
     as for ``latent_hinge``.
     """
-    wide, narrow = float64_if_large(structure)
-    loss, found = _latent_hinge(wide, allowed, smoothing, cost, cost_scale)
-    return loss.float() if narrow else loss, cast(Tensor, found)
+    float64_structure, was_float32 = float64_if_large(structure)
+    loss, result = _latent_hinge(
+        float64_structure, allowed, smoothing, cost, cost_scale
+    )
+    return loss.float() if was_float32 else loss, cast(Tensor, result)
 
 
 def _latent_hinge(
@@ -373,20 +388,24 @@ def _latent_hinge(
     sign = 0 if isinstance(cost, Tensor) else 1
     if isinstance(cost, str) and cost == "hamming":
         cost = (~allowed).double()
-    paid = part_costs(structure, allowed, cost, cost_scale)
+    scaled_cost = part_costs(structure, allowed, cost, cost_scale)
     if isinstance(smoothing, Entropy):
-        scaled = _over(structure, smoothing.mu, _adding(paid, smoothing.mu))
+        scaled = _divide_by_mu(
+            structure, smoothing.mu, _make_augment(scaled_cost, smoothing.mu)
+        )
         if scaled is not None:
             low, high = scaled
             inner = double_double.log_partition(low.restrict(allowed))
             loss = double_double.log_partition(high).minus(inner, sign=sign)
             return smoothing.mu * loss, None
     inside = structure.restrict(allowed)
-    augmented = structure if paid is None else structure.augment(paid)
+    augmented = structure if scaled_cost is None else structure.augment(scaled_cost)
     if not isinstance(smoothing, L2):
-        return _maximum(augmented, smoothing, double_double.decode(inside)[0], sign)
-    soft, low, inner_exact = _l2_maximum(inside, smoothing)
-    outer, high, outer_exact = _l2_maximum(augmented, smoothing)
+        return _max_minus_gold(
+            augmented, smoothing, double_double.decode(inside)[0], sign
+        )
+    soft, low, inner_exact = _l2_max(inside, smoothing)
+    outer, high, outer_exact = _l2_max(augmented, smoothing)
     loss = clip_at_zero(high.minus(low) + (outer - soft), sign)
     return loss, inner_exact & outer_exact
 
@@ -463,20 +482,20 @@ def topk_is_exact(
     if valid is None:
         valid = scores > -torch.inf
     last = scores[..., -1:]
-    reach = (scores[..., :-1] - last).masked_fill(~valid[..., -1:], 0).sum(-1)
-    return ~valid[..., -1] | (mu <= reach)
+    max_k = (scores[..., :-1] - last).masked_fill(~valid[..., -1:], 0).sum(-1)
+    return ~valid[..., -1] | (mu <= max_k)
 
 
-def _over(
-    structure: Any, mu: float, augment: Callable[[Any], Found]
-) -> tuple[Any, Found] | None:
+def _divide_by_mu(
+    structure: Any, mu: float, augment: Callable[[Any], Augmented]
+) -> tuple[Any, Augmented] | None:
     """The structure with potentials over mu, and ``augment`` of it.
 
     None where these leave the range of scores: smoothing then moves the maximum by less
     than a rounding.
     """
     _require_sum(structure)
-    if mu * LIMIT < 1 or _would_forbid(structure, mu):
+    if mu * LIMIT < 1 or _becomes_forbidden(structure, mu):
         return None
     try:
         scaled = structure if mu == 1 else structure.scale(1 / mu)
@@ -487,74 +506,72 @@ def _over(
         return None
 
 
-def _adding(cost: Tensor | None, mu: float) -> Callable[[Any], Any]:
+def _make_augment(cost: Tensor | None, mu: float) -> Callable[[Any], Any]:
     """Adds ``cost / mu`` to a structure."""
     return lambda x: x if cost is None else x.augment(cost / mu)
 
 
-def _would_forbid(structure: Any, mu: float) -> bool:
+def _becomes_forbidden(structure: Any, mu: float) -> bool:
     """Whether a finite potential, over mu, would be one that forbids."""
     if mu >= 1 or not hasattr(structure, "_potentials") or not is_eager():
         return False
-    given = structure._potentials().values()
-    least = -mu * LIMIT
+    potentials = structure._potentials().values()
+    min_score = -mu * LIMIT
     # what is below -LIMIT forbids already, or is not read
-    return any(bool(((x <= least) & (x > -LIMIT)).any()) for x in given)
+    return any(bool(((x <= min_score) & (x > -LIMIT)).any()) for x in potentials)
 
 
-def _maximum(
+def _max_minus_gold(
     structure: Structure, smoothing: Smoothing, gold: DoubleDouble, sign: int = 0
 ) -> tuple[Tensor, Tensor | None]:
     """The maximum less ``gold``, smoothed or not; exact or not, of L2."""
     if isinstance(smoothing, L2):
-        rest, top, found = _l2_maximum(structure, smoothing)
-        _require_above(structure, top, gold, sign)
-        return clip_at_zero(rest + top.minus(gold), sign), found
+        remainder, top, is_exact = _l2_max(structure, smoothing)
+        _require_max_above_gold(structure, top, gold, sign)
+        return clip_at_zero(remainder + top.minus(gold), sign), is_exact
     check_smoothing(smoothing)
     best = double_double.decode(structure)[0]
-    _require_above(structure, best, gold, sign)
+    _require_max_above_gold(structure, best, gold, sign)
     return best.minus(gold, sign=sign), None
 
 
-def _require_above(
+def _require_max_above_gold(
     structure: Structure, best: DoubleDouble, gold: DoubleDouble, sign: int
 ) -> None:
     """No maximum of a user's structure is below the true output; ours are tested."""
     if is_eager_tensor(best.value):
         both = best.value.detach(), gold.value.detach()
-        _require_no_less(structure, both, sign)
+        _require_max_not_below(structure, both, sign)
 
 
-def _require_no_less(
+def _require_max_not_below(
     structure: Structure, both: tuple[Tensor, Tensor], sign: int
 ) -> None:
     """Require it of highest scores and those of true outputs ``[B]``."""
     kind = type(structure)
     if not sign or kind.__module__.startswith("smoothsp."):
         return
-    top, own = both
-    slack = 1e3 * torch.finfo(top.dtype).eps * (1 + top.abs() + own.abs())
-    lost = top < own - slack
-    if bool(lost.any()):
-        row = int(lost.int().argmax())
+    top, user_max = both
+    slack = 1e3 * torch.finfo(top.dtype).eps * (1 + top.abs() + user_max.abs())
+    deficit = top < user_max - slack
+    if bool(deficit.any()):
+        row = int(deficit.int().argmax())
         raise ValueError(
             "structure: expected a highest score of at least that of the true output, "
-            f"{own[row].item():.9g} at row {row}, got {top[row].item():.9g} from "
+            f"{user_max[row].item():.9g} at row {row}, got {top[row].item():.9g} from "
             f"{kind.__name__}; check it with smoothsp.testing.check_structure"
         )
 
 
-def _l2_maximum(
-    structure: Structure, smoothing: L2
-) -> tuple[Tensor, DoubleDouble, Tensor]:
+def _l2_max(structure: Structure, smoothing: L2) -> tuple[Tensor, DoubleDouble, Tensor]:
     """The smoothed maximum less the maximum, this without a gradient, and exactness."""
     listed = require_topk(structure)
     if smoothing.k == "exact":
         return _l2_until_exact(listed, smoothing.mu, smoothing.max_k)
-    return _l2_over_best(listed, smoothing.mu, smoothing.k)
+    return _l2_top_k(listed, smoothing.mu, smoothing.k)
 
 
-def _l2_over_best(
+def _l2_top_k(
     structure: TopKStructure, mu: float, k: int
 ) -> tuple[Tensor, DoubleDouble, Tensor]:
     scores, _, valid = double_double.decode_topk(structure, k + 1)
@@ -575,23 +592,23 @@ def _l2_until_exact(
         )
     if is_compiling():
         row = in_graphs.float_per_row
-        answers = row, row, in_graphs.bool_per_row
-        found = in_graphs.call_as_graph_op(
-            structure, _l2_of_rows, (mu, max_k), *answers
+        result_specs = row, row, in_graphs.bool_per_row
+        results = in_graphs.call_as_graph_op(
+            structure, _l2_per_row, (mu, max_k), *result_specs
         )
-        return found[0], DoubleDouble(found[1]), found[2]
+        return results[0], DoubleDouble(results[1]), results[2]
     k = min(2, max_k)
-    value, top, done = _l2_over_best(structure, mu, k)
+    value, top, done = _l2_top_k(structure, mu, k)
     while k < max_k and not bool(done.all()):
         k = min(2 * k, max_k)
         rows = (~done).nonzero().squeeze(1)
-        again, _, done_again = _l2_over_best(structure.select(rows), mu, k)
-        value = value.index_copy(0, rows, again)
+        recomputation, _, done_again = _l2_top_k(structure.select(rows), mu, k)
+        value = value.index_copy(0, rows, recomputation)
         done = done.index_copy(0, rows, done_again)
     return value, top, done
 
 
-def _l2_of_rows(structure: Any, mu: float, max_k: int) -> tuple[Tensor, Tensor, Tensor]:
+def _l2_per_row(structure: Any, mu: float, max_k: int) -> tuple[Tensor, Tensor, Tensor]:
     value, top, done = _l2_until_exact(structure, mu, max_k)
     return value, top.value, done
 
@@ -641,22 +658,22 @@ def hamming(structure: Structure, y: Tensor) -> Tensor:
     return structure.hamming(y)
 
 
-def with_cost(
+def augment_by_cost(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Structure:
     """The structure with the cost of each part added to its potentials."""
-    paid = part_costs(structure, y, cost, cost_scale)
-    return structure if paid is None else structure.augment(paid)
+    scaled_cost = part_costs(structure, y, cost, cost_scale)
+    return structure if scaled_cost is None else structure.augment(scaled_cost)
 
 
 def gold_score(structure: Structure, y: Tensor) -> DoubleDouble:
     """Scores of the gold outputs, ``(batch,)``."""
-    found = double_double.score(structure, y)
-    _require_one_a_row(found.value, y)
-    return found
+    score = double_double.score(structure, y)
+    _require_row_values(score.value, y)
+    return score
 
 
-def _require_one_a_row(values: Tensor, y: Tensor) -> None:
+def _require_row_values(values: Tensor, y: Tensor) -> None:
     if values.dim() != 1:
         raise ValueError(
             f"y: expected (batch, ...), one gold output per row, got {tuple(y.shape)}"

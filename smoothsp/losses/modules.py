@@ -115,14 +115,14 @@ class StructuralHinge(Loss):
         )
         hamming = isinstance(batch_cost, str) and batch_cost == "hamming"
         if self.smoothing is None and (hamming or batch_cost is None):
-            summed = _summed(structure, self.reduction, "violation")
+            summed = _as_summed(structure, self.reduction, "violation")
             if summed is not None:
                 return summed.violation(y, row_weight, scale if hamming else 0.0)
-        given = structure, y, self.smoothing, batch_cost, scale
+        args = structure, y, self.smoothing, batch_cost, scale
         if self.reduction != "none":
-            total, vars(self)["exact"] = functional.hinge(*given, row_weight)
+            total, vars(self)["exact"] = functional.hinge(*args, row_weight)
             return total
-        losses, vars(self)["exact"] = functional.hinge(*given)
+        losses, vars(self)["exact"] = functional.hinge(*args)
         return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
@@ -163,7 +163,7 @@ class CRFLoss(Loss):
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
         )
-        summed = _summed(structure, self.reduction, "log_likelihood")
+        summed = _as_summed(structure, self.reduction, "log_likelihood")
         if summed is not None:
             return summed.log_likelihood(y, -row_weight)
         if self.reduction != "none":
@@ -204,7 +204,7 @@ class StructuredPerceptron(Loss):
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
         )
-        summed = _summed(structure, self.reduction, "violation")
+        summed = _as_summed(structure, self.reduction, "violation")
         if summed is not None:
             return summed.violation(y, row_weight, 0.0)
         if self.reduction != "none":
@@ -219,7 +219,7 @@ _SUMMANDS = {
 }
 
 
-def _summed(structure: Structure, reduction: Reduction, name: str) -> Summed | None:
+def _as_summed(structure: Structure, reduction: Reduction, name: str) -> Summed | None:
     """The structure, if it sums losses over its rows and this is wanted.
 
     A subclass may override what is summed, but not the sum: then rows are computed.

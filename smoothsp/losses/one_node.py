@@ -38,26 +38,26 @@ from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 # Over a smaller mu, scores up to 64 and their costs might leave the range of scores.
 SMALLEST_MU = 2.0**-20
 # A class that overrides one of these has it called.
-_ASKED = {
+_METHODS = {
     *("decode", "decode_topk", "score", "log_prob", "log_partition"),
     *("augment", "scale"),
 }
 
 
-def is_supported(structure: Any, *given: object) -> bool:
+def is_supported(structure: Any, *tensor: object) -> bool:
     """Whether an engine may answer, and ``given`` are without a gradient."""
     if not (is_eager() and getattr(structure, "_decoding_engine", None) is not None):
         return False
-    for x in (*structure._potentials().values(), *given):
+    for x in (*structure._potentials().values(), *tensor):
         if isinstance(x, Tensor) and not is_dense_cpu(x):
             return False
-    for x in given:
+    for x in tensor:
         if isinstance(x, Tensor) and x.requires_grad:
             return False
     for kind in type(structure).__mro__:
         if kind.__module__.startswith("smoothsp."):
             return True
-        if not _ASKED.isdisjoint(vars(kind)):
+        if not _METHODS.isdisjoint(vars(kind)):
             return False
     return False
 
@@ -68,7 +68,7 @@ def of_chain(
     smoothing: Smoothing,
     cost_scale: float,
     weight: Tensor | float,
-    again: Recomputation,
+    recomputation: Recomputation,
 ) -> tuple[Tensor, Tensor | None] | None:
     """Weighted sum of smoothed hinges of a chain, and exact rows: one compiled call.
 
@@ -88,18 +88,18 @@ def of_chain(
         checks.as_output_count("k", k + 1, structure.emissions.shape[:2].numel())
     elif has_large_scores(structure):
         return None
-    return structure._smoothed_violation(y, weight, cost_scale, mu, k, again)
+    return structure._smoothed_violation(y, weight, cost_scale, mu, k, recomputation)
 
 
 def hinge(
     structure: Any,
-    wide: Any,
+    float64_structure: Any,
     augmented: Any,
     used: Tensor,
     smoothing: L2 | None,
     never_negative: bool,
     weight: Tensor | float | None,
-    again: Recomputation,
+    recomputation: Recomputation,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
     """Hinges ``[B]``, or their weighted sum, and which rows are exact.
 
@@ -120,12 +120,14 @@ def hinge(
     again
         Of the same value by differentiable questions.
     """
-    engine, weight = wide._decoding_engine, _in_float64(weight)
+    engine, weight = float64_structure._decoding_engine, _as_float64_weight(weight)
     k, mu = (0, 0.0) if smoothing is None else (int(smoothing.k), smoothing.mu)
-    given = augmented._decoding_engine, engine, used, mu, k, never_negative
-    losses = hinges(*given, 1.0 if weight is None else weight)
-    found = _as_node(structure, wide, losses, weight, again)
-    return found, losses.exact, losses.highest
+    args = augmented._decoding_engine, engine, used, mu, k, never_negative
+    losses = hinges(*args, 1.0 if weight is None else weight)
+    row_losses = _make_fused_node(
+        structure, float64_structure, losses, weight, recomputation
+    )
+    return row_losses, losses.exact, losses.highest
 
 
 def negative_log_likelihood(
@@ -135,7 +137,7 @@ def negative_log_likelihood(
     used: Tensor,
     mu: float,
     weight: Tensor | float | None,
-    again: Recomputation,
+    recomputation: Recomputation,
     never_negative: bool = True,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """``mu (log_partition of high - score of y in low)`` ``[B]``, or its weighted sum.
@@ -143,20 +145,24 @@ def negative_log_likelihood(
     Then both of these, ``[B]`` each in float64. ``low`` and ``high`` are the structure
     over mu, without and with costs; arguments as those of ``hinge``.
     """
-    some = [any_requires_grad([x]) for x in structure._named_potentials().values()]
-    engine, weight = high._engine, _in_float64(weight)
+    needs_grad = [
+        any_requires_grad([x]) for x in structure._named_potentials().values()
+    ]
+    engine, weight = high._engine, _as_float64_weight(weight)
     if _computes_leaves(low):
-        some = [any(some)] * len(engine.potentials)
+        needs_grad = [any(needs_grad)] * len(engine.potentials)
     factor = mu if weight is None else weight * mu
     losses = negative_log_likelihoods(
-        engine, low._decoding_engine, used, some, never_negative, factor
+        engine, low._decoding_engine, used, needs_grad, never_negative, factor
     )
     if mu != 1:
         losses.value.mul_(mu)
-    return _as_node(structure, low, losses, weight, again), losses.highest
+    return _make_fused_node(
+        structure, low, losses, weight, recomputation
+    ), losses.highest
 
 
-def _in_float64(weight: Tensor | float | None) -> Tensor | float | None:
+def _as_float64_weight(weight: Tensor | float | None) -> Tensor | float | None:
     """Weights in which products with strengths and gradients lose no digit."""
     return weight.double() if isinstance(weight, Tensor) else weight
 
@@ -166,25 +172,28 @@ def summing(structure: Any) -> Any:
     return getattr(structure, "_likelihood_structure", None)
 
 
-def _as_node(
+def _make_fused_node(
     structure: Any,
-    wide: Any,
+    float64_structure: Any,
     losses: RowLosses,
     weight: Tensor | float | None,
-    again: Recomputation,
+    recomputation: Recomputation,
 ) -> Tensor:
     """The values of losses, or their sum; gradients reach the structure."""
 
-    def gradients(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
+    def gradients(grad: Tensor, needs_grad: Sequence[bool]) -> Sequence[Tensor | None]:
         factors = grad if weight is None else grad.item() * weight
-        return _to_potentials(
-            structure, wide, wanted, lambda some: losses.derivative(factors, some)
+        return _grads_of_potentials(
+            structure,
+            float64_structure,
+            needs_grad,
+            lambda engine_needs_grad: losses.gradient(factors, engine_needs_grad),
         )
 
     value = losses.value if weight is None else losses.total
     if value.dtype != structure._first_potentials.dtype:
         value = value.to(structure._first_potentials.dtype)
-    return FusedNode(value, gradients, again).attach(
+    return FusedNode(value, gradients, recomputation).attach(
         tuple(structure._named_potentials().values())
     )
 
@@ -194,38 +203,52 @@ def _computes_leaves(structure: Any) -> bool:
     return bool(getattr(structure, "_leaves_are_computed", False))
 
 
-def _to_potentials(
+def _grads_of_potentials(
     structure: Any,
-    wide: Any,
-    wanted: Sequence[bool],
+    float64_structure: Any,
+    needs_grad: Sequence[bool],
     gradients: Callable[[Sequence[bool]], list[Tensor | None]],
 ) -> Sequence[Tensor | None]:
     """Gradients by the potentials of a structure, from those by its engine's."""
-    given = tuple(structure._named_potentials().values())
-    if _computes_leaves(wide):
+    potentials = tuple(structure._named_potentials().values())
+    if _computes_leaves(float64_structure):
         with torch.enable_grad():
-            named = {name: x.detach() for name, x in wide._named_potentials().items()}
-            asked = [
+            named = {
+                name: x.detach()
+                for name, x in float64_structure._named_potentials().items()
+            }
+            leaf_needs_grad = [
                 x.requires_grad_(want)
-                for x, want in zip(named.values(), wanted, strict=True)
+                for x, want in zip(named.values(), needs_grad, strict=True)
                 if want
             ]
-            own = {name: named[name] for name in wide._row_potentials}
-            common = {name: named[name] for name in wide._shared_potentials}
-            leaves = wide._with_potentials(own, common)._leaves().arrays
-        found = gradients([True] * len(leaves))
-        pairs = [(x, g) for x, g in zip(leaves, found, strict=True) if x.requires_grad]
-        moved = iter(
+            row_potentials = {
+                name: named[name] for name in float64_structure._row_potentials
+            }
+            shared_potentials = {
+                name: named[name] for name in float64_structure._shared_potentials
+            }
+            leaves = (
+                float64_structure._with_potentials(row_potentials, shared_potentials)
+                ._leaves()
+                .arrays
+            )
+        grads = gradients([True] * len(leaves))
+        pairs = [(x, g) for x, g in zip(leaves, grads, strict=True) if x.requires_grad]
+        leaf_grads = iter(
             torch.autograd.grad(
-                [x for x, _ in pairs], asked, [g for _, g in pairs], allow_unused=True
+                [x for x, _ in pairs],
+                leaf_needs_grad,
+                [g for _, g in pairs],
+                allow_unused=True,
             )
             if pairs
-            else [None] * len(asked)
+            else [None] * len(leaf_needs_grad)
         )
-        found = [next(moved) if want else None for want in wanted]
+        grads = [next(leaf_grads) if want else None for want in needs_grad]
     else:
-        found = gradients(wanted)
+        grads = gradients(needs_grad)
     return [
         None if g is None else g if g.dtype == x.dtype else g.to(x.dtype)
-        for g, x in zip(found, given, strict=True)
+        for g, x in zip(grads, potentials, strict=True)
     ]

@@ -67,9 +67,11 @@ class MarginalLikelihood(Loss):
         weight
             ``(batch,)`` weight of each example.
         """
-        every = row_weights(structure, allowed, weight, None, self.reduction, "allowed")
+        row_weight = row_weights(
+            structure, allowed, weight, None, self.reduction, "allowed"
+        )
         losses = functional.marginal_nll(structure, allowed)
-        return reduce(losses, every, self.reduction)
+        return reduce(losses, row_weight, self.reduction)
 
 
 class LatentHinge(Loss):
@@ -148,22 +150,28 @@ class LatentHinge(Loss):
         cost
             Costs of this batch; overrides the constructor's.
         """
-        own = self.cost if cost is None else cost
-        every = row_weights(structure, allowed, weight, None, self.reduction, "allowed")
+        user_weight = self.cost if cost is None else cost
+        row_weight = row_weights(
+            structure, allowed, weight, None, self.reduction, "allowed"
+        )
         self.exact = None
         if isinstance(self.smoothing, L2):
             losses, self.exact = functional.latent_hinge_l2(
-                structure, allowed, self.smoothing, cost=own, cost_scale=self.cost_scale
+                structure,
+                allowed,
+                self.smoothing,
+                cost=user_weight,
+                cost_scale=self.cost_scale,
             )
         else:
             losses = functional.latent_hinge(
                 structure,
                 allowed,
                 smoothing=self.smoothing,
-                cost=own,
+                cost=user_weight,
                 cost_scale=self.cost_scale,
             )
-        return reduce(losses, every, self.reduction)
+        return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""

@@ -111,11 +111,13 @@ class Perturbed(ReadOnly):
         self._structure = structure
         with torch.no_grad():
             # a cost has the shape of the noise; any output will do
-            blank = structure.hamming(structure.decode()[1])
+            template = structure.hamming(structure.decode()[1])
             # noise, its slope, the potentials with it, and the parts of the best
-            checks.as_output_count("samples", samples, 4 * blank.numel(), sampled=True)
-            draws = draw_noise(blank, self._n, noise, generator)
-        wide, _ = float64_if_large(repeat_rows(structure, self._n))
+            checks.as_output_count(
+                "samples", samples, 4 * template.numel(), sampled=True
+            )
+            draws = draw_noise(template, self._n, noise, generator)
+        float64_structure, _ = float64_if_large(repeat_rows(structure, self._n))
         z = draws[0].flatten(0, 1)
         cost = self.sigma * z
         self._multiplied = (
@@ -125,20 +127,22 @@ class Perturbed(ReadOnly):
             scores = self._multiplied.repeat_interleave(self._n, 0)
             scores = scores.masked_fill(scores == -torch.inf, 0)
             cost = scores * torch.expm1(cost - self.sigma**2 / 2)
-        values, ys = double_double.decode(wide.augment(cost))
-        B, n = len(blank), self._n
+        values, ys = double_double.decode(float64_structure.augment(cost))
+        B, n = len(template), self._n
         self._values = values.map(lambda x: x.reshape(B, n, *x.shape[1:]))
         # a row without parts has no size that could be left to be found
-        self.outputs = ys.reshape(len(blank), self._n, *ys.shape[1:])
+        self.outputs = ys.reshape(len(template), self._n, *ys.shape[1:])
         with torch.no_grad():
-            self._parts = part_counts(wide, ys).reshape(draws[0].shape).to(blank)
+            self._parts = (
+                part_counts(float64_structure, ys).reshape(draws[0].shape).to(template)
+            )
         self._slope = draws[1]
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """Estimate of F, ``(batch,)``; its gradient is the average of ``outputs``."""
         return self._values.value.mean(1).to(self._parts.dtype)
 
-    def _above(self, gold: DoubleDouble) -> Tensor:
+    def _max_minus_gold(self, gold: DoubleDouble) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
         return self._values.minus(gold.unsqueeze(1)).mean(1).to(self._parts.dtype)
 
@@ -147,22 +151,24 @@ class Perturbed(ReadOnly):
 
         Differentiable; the gradient is an estimate.
         """
-        shares = self._parts.mean(1)
+        means = self._parts.mean(1)
         if self._multiplied is not None:
-            of_products: Tensor = _SharesOfProducts.apply(
-                self._multiplied, shares, self._parts, self._slope, self.sigma
+            of_products: Tensor = _MultiplicativeEstimate.apply(
+                self._multiplied, means, self._parts, self._slope, self.sigma
             )
             return of_products
         scores = score_outputs(self._structure, self.outputs).value
-        found: Tensor = _Shares.apply(scores, shares, self._slope, self.sigma)
-        return found
+        result: Tensor = _MarginalsEstimate.apply(
+            scores, means, self._slope, self.sigma
+        )
+        return result
 
     def __repr__(self) -> str:
         B, n = self.outputs.shape[:2]
         return f"Perturbed(batch={B}, samples={n}, sigma={self.sigma})"
 
 
-class _Shares(torch.autograd.Function):
+class _MarginalsEstimate(torch.autograd.Function):
     """Average parts, with the estimated derivative in the scores of the outputs.
 
     ``d E[a] / d theta = E[a nu'(Z)^T] / sigma`` is symmetric, as F's second derivative:
@@ -173,24 +179,24 @@ class _Shares(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, shares: Tensor, slope: Tensor, sigma: float
+        ctx: Any, scores: Tensor, means: Tensor, noise_score: Tensor, sigma: float
     ) -> Tensor:
-        ctx.save_for_backward(slope)
+        ctx.save_for_backward(noise_score)
         ctx.sigma, ctx.dtype = sigma, scores.dtype
-        return shares.clone()
+        return means.clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (slope,) = ctx.saved_tensors
-        along = (slope.flatten(2) @ grad.flatten(1).unsqueeze(2)).squeeze(2)
-        n = along.shape[1]
+        directions = (slope.flatten(2) @ grad.flatten(1).unsqueeze(2)).squeeze(2)
+        n = directions.shape[1]
         if n > 1:
-            along = (along - along.mean(1, keepdim=True)) * (n / (n - 1))
-        return (along / (n * ctx.sigma)).to(ctx.dtype), None, None, None
+            directions = (directions - directions.mean(1, keepdim=True)) * (n / (n - 1))
+        return (directions / (n * ctx.sigma)).to(ctx.dtype), None, None, None
 
 
-class _SharesOfProducts(torch.autograd.Function):
+class _MultiplicativeEstimate(torch.autograd.Function):
     """Average parts under multiplicative noise, with their estimated derivative.
 
     A potential theta times ``exp(sigma Z - sigma^2 / 2)`` has a log-normal
@@ -201,23 +207,23 @@ class _SharesOfProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, theta: Tensor, shares: Tensor, parts: Tensor, z: Tensor, sigma: float
+        ctx: Any, theta: Tensor, means: Tensor, parts: Tensor, z: Tensor, sigma: float
     ) -> Tensor:
         ctx.save_for_backward(theta, parts, z)
         ctx.sigma = sigma
-        return shares.clone()
+        return means.clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         theta, parts, z = ctx.saved_tensors
-        along = (parts.flatten(2) @ grad.flatten(1).unsqueeze(2)).squeeze(2)
-        n = along.shape[1]
+        directions = (parts.flatten(2) @ grad.flatten(1).unsqueeze(2)).squeeze(2)
+        n = directions.shape[1]
         if n > 1:
-            along = (along - along.mean(1, keepdim=True)) * (n / (n - 1))
-        mean = (along[:, None] @ z.flatten(2)).reshape(theta.shape) / n
-        found = (mean / (ctx.sigma * theta)).masked_fill(theta == 0, 0)
-        return found.masked_fill(theta == -torch.inf, 0), None, None, None, None
+            directions = (directions - directions.mean(1, keepdim=True)) * (n / (n - 1))
+        mean = (directions[:, None] @ z.flatten(2)).reshape(theta.shape) / n
+        result = (mean / (ctx.sigma * theta)).masked_fill(theta == 0, 0)
+        return result.masked_fill(theta == -torch.inf, 0), None, None, None, None
 
 
 class PerturbedLoss(Loss):
@@ -275,13 +281,13 @@ class PerturbedLoss(Loss):
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
-        every = row_weights(structure, y, weight, None, self.reduction)
+        row_weight = row_weights(structure, y, weight, None, self.reduction)
         seed = seed_in_graph(self.seed)
-        given = y, seed, self.samples, self.sigma, self.noise, self.multiplicative
+        args = y, seed, self.samples, self.sigma, self.noise, self.multiplicative
         losses = in_graphs.call_as_graph_op(
-            structure, _losses, given, in_graphs.float_per_row
+            structure, _losses, args, in_graphs.float_per_row
         )
-        return reduce(losses, every, self.reduction)
+        return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -303,12 +309,12 @@ def _losses(
     if hasattr(structure, "relaxed_maximum"):
         if multiplicative:
             require_first_potentials(structure)
-        return _of_relaxations(structure, y, gold, samples, sigma, noise, generator)
+        return _relaxed_losses(structure, y, gold, samples, sigma, noise, generator)
     perturbed = Perturbed(structure, samples, sigma, noise, generator, multiplicative)
-    return perturbed._above(gold)
+    return perturbed._max_minus_gold(gold)
 
 
-def _of_relaxations(
+def _relaxed_losses(
     graph: Any,
     y: Any,
     gold: DoubleDouble,
@@ -321,8 +327,8 @@ def _of_relaxations(
     with torch.no_grad():
         z = draw_noise(graph.hamming(y), samples, noise, generator)[0]
     values = repeat_rows(graph, samples).augment(sigma * z.flatten(0, 1)).decode()[0]
-    found: Tensor = values.reshape(-1, samples).mean(1) - gold.value
-    return found
+    losses: Tensor = values.reshape(-1, samples).mean(1) - gold.value
+    return losses
 
 
 def seeded(device: torch.device, seed: int | Tensor | None) -> torch.Generator | None:
@@ -365,9 +371,9 @@ def draw_noise(
         terms: Tensor = torch._standard_gamma(size, generator=generator)
         # Gamma(1 / kappa) with scale kappa / i has mean 1 / i
         return (terms * kappa - 1).div(rate).sum(-1) / kappa, None
-    least = torch.finfo(blank.dtype).tiny
+    min_uniform = torch.finfo(blank.dtype).tiny
     uniform = torch.rand(shape, generator=generator, dtype=dtype, device=device)
-    uniform = uniform.clamp(min=least)
+    uniform = uniform.clamp(min=min_uniform)
     e = -uniform.log()
     # a draw of 1 would be an infinite one
     e = e.clamp(min=torch.finfo(blank.dtype).eps / 2)

@@ -90,7 +90,7 @@ class _PoolLoss(Loss):
         weight
             ``(batch,)`` weight of each example.
         """
-        every = row_weights(structure, y, weight, None, self.reduction)
+        row_weight = row_weights(structure, y, weight, None, self.reduction)
         if not isinstance(y, Tensor):
             raise TypeError(
                 f"y: expected a tensor of outputs, got {type(y).__name__}"
@@ -106,17 +106,17 @@ class _PoolLoss(Loss):
                 f"{tuple(y.shape)}, got {tuple(outputs.shape)}"
             )
         ys = torch.cat([y[:, None], outputs], 1)
-        wide, narrow = float64_if_large(structure)
-        predicted = score_outputs(wide, ys)
+        float64_structure, was_float32 = float64_if_large(structure)
+        predicted = score_outputs(float64_structure, ys)
         true = _true_scores(structure, ys, true_scores)
         # of each output of the pool over the best one: predicted, and in truth
         first = predicted.map(lambda x: x[:, :1])
-        ahead = predicted.map(lambda x: x[:, 1:]).minus(first)
-        ahead = ahead.float() if narrow else ahead
-        losses = self._losses(ahead, true[:, 1:] - true[:, :1])
-        return reduce(losses, every, self.reduction)
+        score_gap = predicted.map(lambda x: x[:, 1:]).minus(first)
+        score_gap = score_gap.float() if was_float32 else score_gap
+        losses = self._losses(score_gap, true[:, 1:] - true[:, :1])
+        return reduce(losses, row_weight, self.reduction)
 
-    def _losses(self, ahead: Tensor, gain: Tensor) -> Tensor:
+    def _losses(self, score_gap: Tensor, true_gap: Tensor) -> Tensor:
         """``(batch,)`` losses of ``s(y') - s(y)`` and ``t(y') - t(y)``, (batch, S)."""
         raise NotImplementedError
 
@@ -170,10 +170,10 @@ class NoiseContrastive(_PoolLoss):
             raise ValueError(f'against: expected "all" or "best", got {against!r}')
         self.against, self.relative = against, relative
 
-    def _losses(self, ahead: Tensor, gain: Tensor) -> Tensor:
+    def _losses(self, score_gap: Tensor, true_gap: Tensor) -> Tensor:
         if self.relative:
-            ahead = ahead - gain
-        return ahead.mean(1) if self.against == "all" else ahead.amax(1)
+            score_gap = score_gap - true_gap
+        return score_gap.mean(1) if self.against == "all" else score_gap.amax(1)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -213,9 +213,9 @@ class PairwiseRanking(_PoolLoss):
         super().__init__(reduction)
         self.margin = checks.as_nonnegative("margin", margin)
 
-    def _losses(self, ahead: Tensor, gain: Tensor) -> Tensor:
-        worse = gain < 0
-        violated = (self.margin + ahead).clamp(min=0)
+    def _losses(self, score_gap: Tensor, true_gap: Tensor) -> Tensor:
+        worse = true_gap < 0
+        violated = (self.margin + score_gap).clamp(min=0)
         return violated.masked_fill(~worse, 0).sum(1) / worse.sum(1).clamp(min=1)
 
     def extra_repr(self) -> str:
@@ -256,10 +256,10 @@ class ListwiseRanking(_PoolLoss):
         super().__init__(reduction)
         self.temperature = checks.as_positive("temperature", temperature)
 
-    def _losses(self, ahead: Tensor, gain: Tensor) -> Tensor:
-        wanted = (gain / self.temperature).softmax(1)
-        found = (ahead / self.temperature).log_softmax(1)
-        return -torch.where(wanted > 0, wanted * found, 0).sum(1)
+    def _losses(self, score_gap: Tensor, true_gap: Tensor) -> Tensor:
+        target = (true_gap / self.temperature).softmax(1)
+        log_probs = (score_gap / self.temperature).log_softmax(1)
+        return -torch.where(target > 0, target * log_probs, 0).sum(1)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""

@@ -35,7 +35,7 @@ def row_weights(
     Its own weight times the mean of its gold labels', over what the reduction says.
     ``truth`` is what the loss calls ``y``.
     """
-    _require_questions(structure)
+    _require_structure(structure)
     # torch.compile does not find __len__ of a tensor before PyTorch 2.9
     if not (y.dim() if isinstance(y, Tensor) else hasattr(y, "__len__")):
         raise TypeError(
@@ -53,9 +53,9 @@ def row_weights(
         if not weight.is_floating_point():
             weight = weight.double()
     if class_weight is not None:
-        own = _mean_class_weight(structure, y, class_weight)
+        row_weight = _mean_class_weight(structure, y, class_weight)
         # in float64, as float32 may have no room for the product
-        weight = own if weight is None else own * weight.double()
+        weight = row_weight if weight is None else row_weight * weight.double()
     if reduction in ("none", "sum"):
         return 1.0 if weight is None else weight
     # an empty batch costs nothing
@@ -66,8 +66,12 @@ def row_weights(
         # a tensor, so that nothing waits for its value
         return (1 / lengths.sum().clamp(min=1).double()).expand(batch)
     # in float64, as float32 may have no room for the sum
-    wide = weight.double()
-    count = (wide * lengths).sum() if reduction == "token_mean" else wide.sum()
+    float64_weight = weight.double()
+    count = (
+        (float64_weight * lengths).sum()
+        if reduction == "token_mean"
+        else float64_weight.sum()
+    )
     if (
         is_eager_tensor(count)
         and not bool(count.isfinite())
@@ -77,31 +81,31 @@ def row_weights(
             "weight: expected weights whose sum fits float64, got weights up to "
             f"{weight.abs().max().item():.3g}; divide them by a number"
         )
-    return wide / torch.where(count == 0, 1, count)
+    return float64_weight / torch.where(count == 0, 1, count)
 
 
 def class_weights(value: object) -> Tensor | None:
     """``value`` as real numbers ``(state,)``, or None."""
     if value is None:
         return None
-    found = checks.as_dense("class_weight", value)
-    if found.is_complex():
-        raise TypeError(f"class_weight: expected real numbers, got {found.dtype}")
-    if found.dim() != 1:
-        raise ValueError(f"class_weight: expected (state,), got {tuple(found.shape)}")
-    _require_finite("class_weight", found)
-    return found
+    weights = checks.as_dense("class_weight", value)
+    if weights.is_complex():
+        raise TypeError(f"class_weight: expected real numbers, got {weights.dtype}")
+    if weights.dim() != 1:
+        raise ValueError(f"class_weight: expected (state,), got {tuple(weights.shape)}")
+    _require_finite("class_weight", weights)
+    return weights
 
 
 def _require_finite(name: str, value: Tensor) -> None:
     if is_eager_tensor(value) and not bool(value.isfinite().all()):
-        place = int((~value.isfinite()).nonzero()[0, 0])
+        index = int((~value.isfinite()).nonzero()[0, 0])
         raise ValueError(
-            f"{name}: expected finite numbers, got {value[place].item()} at {place}"
+            f"{name}: expected finite numbers, got {value[index].item()} at {index}"
         )
 
 
-def _require_questions(structure: object) -> None:
+def _require_structure(structure: object) -> None:
     """Something that was meant as a structure."""
     # hasattr and not isinstance: torch.compile cannot look into protocols
     if not hasattr(structure, "score") and not hasattr(structure, "log_prob_within"):
@@ -134,8 +138,8 @@ def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tens
     """Losses times ``row_weights``, added up unless the reduction is none."""
     if isinstance(weight, Tensor):
         weight = weight.to(losses.dtype)
-    found = losses * weight
+    row_values = losses * weight
     # what weighs 0 adds 0, also where the gold output is forbidden
-    if not is_eager_tensor(found) or not bool(found.isfinite().all()):
-        found = multiply_by_weight(losses, weight)
-    return found if reduction == "none" else found.sum()
+    if not is_eager_tensor(row_values) or not bool(row_values.isfinite().all()):
+        row_values = multiply_by_weight(losses, weight)
+    return row_values if reduction == "none" else row_values.sum()

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from smoothsp.losses.functional import Cost, check_cost, gold_score, with_cost
+from smoothsp.losses.functional import Cost, augment_by_cost, check_cost, gold_score
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
@@ -71,12 +71,12 @@ class SparseMAPLoss(Loss):
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
-        every = row_weights(structure, y, weight, None, self.reduction)
-        given = y, self.strength, self.max_outputs, self.cost, self.cost_scale
+        row_weight = row_weights(structure, y, weight, None, self.reduction)
+        args = y, self.strength, self.max_outputs, self.cost, self.cost_scale
         losses = in_graphs.call_as_graph_op(
-            structure, _losses, given, in_graphs.float_per_row
+            structure, _losses, args, in_graphs.float_per_row
         )
-        return reduce(losses, every, self.reduction)
+        return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -91,16 +91,16 @@ def _losses(
     cost: Cost,
     cost_scale: float,
 ) -> Tensor:
-    structure, narrow = float64_if_large(structure)
+    structure, was_float32 = float64_if_large(structure)
     gold = gold_score(structure, y)
     if hasattr(structure, "_squared_norms_of_variables"):
         squares = structure._squared_norms_of_variables(y).to(gold.value)
     else:
         squares = part_counts(structure, y).flatten(1).square().sum(1)
-    raised = with_cost(structure, y, cost, cost_scale)
+    raised = augment_by_cost(structure, y, cost, cost_scale)
     sparse = SparseMAP(raised, strength=strength, max_outputs=max_outputs)
     losses: Tensor = sparse._minus_score(gold) + sparse.strength / 2 * squares
     # what rounding left below the bound 0; the gradient stays
     if not isinstance(cost, Tensor):
         losses = losses + (-losses.detach()).clamp(min=0)
-    return losses.float() if narrow else losses
+    return losses.float() if was_float32 else losses

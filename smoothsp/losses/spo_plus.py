@@ -73,9 +73,9 @@ class SPOPlus(Loss):
         weight
             ``(batch,)`` weight of each example.
         """
-        every = row_weights(structure, y, weight, None, self.reduction)
+        row_weight = row_weights(structure, y, weight, None, self.reduction)
         true_scores = checks.as_potentials("true_scores", true_scores)
-        structure, narrow = float64_if_large(structure)
+        structure, was_float32 = float64_if_large(structure)
         gold = gold_score(structure, y)
         true = _true_score(structure, y, true_scores)
         try:
@@ -91,8 +91,8 @@ class SPOPlus(Loss):
         best, _ = double_double.decode(augmented)
         losses = 2 * best.minus(gold) + true
         losses = losses + (-losses.detach()).clamp(min=0)
-        losses = losses.float() if narrow else losses
-        return reduce(losses, every, self.reduction)
+        losses = losses.float() if was_float32 else losses
+        return reduce(losses, row_weight, self.reduction)
 
 
 def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
@@ -122,11 +122,11 @@ def check_true_scores(true_scores: Tensor, parts: Tensor) -> Tensor:
 def _true_score(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
     parts = part_counts(structure, y)
     table = check_true_scores(true_scores, parts)
-    found = torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)
-    if is_eager_tensor(found) and not bool(found.isfinite().all()):
-        row = int((~found.isfinite()).nonzero()[0, 0])
+    scores = torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)
+    if is_eager_tensor(scores) and not bool(scores.isfinite().all()):
+        row = int((~scores.isfinite()).nonzero()[0, 0])
         raise ValueError(
             "true_scores: expected finite numbers where an output has parts, with sums "
-            f"that {found.dtype} holds, got {found[row].item()} at row {row}"
+            f"that {scores.dtype} holds, got {scores[row].item()} at row {row}"
         )
-    return found
+    return scores

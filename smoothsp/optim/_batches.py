@@ -1,4 +1,4 @@
-"""Mini-batches: how many examples, in which order."""
+"""Mini-batches: number of examples, and order in an epoch."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ def num_examples(batch: Any) -> float:
 
 
 def batch_weight(batch: Any, size: Size) -> float:
-    """Result of ``size`` for a batch, checked to be a number of examples."""
+    """Weight of a batch: the validated result of ``size``."""
     weight = size(batch)
     if isinstance(weight, Tensor) and weight.numel() == 1:
         weight = weight.item()
@@ -57,7 +57,7 @@ def _iterate_tensors(batch: Any) -> Iterator[Tensor]:
 
 
 def require_repeatable(name: str, batches: Iterable[Any]) -> None:
-    """Refuse what can be iterated over only once, or not at all."""
+    """Raise for iterators and for objects that are not iterable."""
     if not hasattr(batches, "__iter__") and not isinstance(batches, Sequence):
         raise TypeError(
             f"batches: {name} expected a list or a DataLoader, got"
@@ -73,11 +73,11 @@ def require_repeatable(name: str, batches: Iterable[Any]) -> None:
 def sample_batches(
     batches: Iterable[Any], steps: int | None, generator: torch.Generator
 ) -> Iterator[Any]:
-    """Batches of one epoch.
+    """Yield the batches of one epoch.
 
-    From a sequence, uniformly with replacement, ``len(batches)`` of them by default.
-    From any other iterable, a ``DataLoader`` for one, in its own order, once, or until
-    there were enough.
+    A sequence is sampled uniformly with replacement, by default ``len(batches)`` times.
+    Other iterables, such as a ``DataLoader``, are read in order, and again until
+    ``steps`` batches were read.
     """
     if isinstance(batches, Sequence):
         num_samples = len(batches) if steps is None else steps
@@ -99,7 +99,7 @@ def sample_batches(
 
 
 def check_generator(generator: torch.Generator | None) -> torch.Generator:
-    """The generator given, or a new one that follows ``torch.manual_seed``."""
+    """Validate a generator; None makes one seeded from the global generator."""
     if generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         return torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Schedule of a Casimir run: kappa, mu and step sizes."""
+"""Schedule of Casimir-SVRG: kappa, mu and step sizes of parameter groups."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ Groups = list[dict[str, Any]]
 
 
 def min_weight_decay(groups: Groups) -> float:
-    """The smallest weight decay: what the whole objective surely has."""
+    """Smallest weight decay of the groups: strong convexity of the objective."""
     return float(min(group["weight_decay"] for group in groups))
 
 
@@ -25,7 +25,7 @@ def choose_schedule(
     mu: float,
     decreasing: bool,
 ) -> tuple[CasimirSchedule, int | None]:
-    """One of the four schedules, and the number of batches if kappa depends on it."""
+    """Choose a schedule; also return num_batches if kappa depends on it."""
     decay = min_weight_decay(groups)
     if kappa is None and decreasing and decay:
         kappa = decay
@@ -44,7 +44,7 @@ def choose_schedule(
 
 
 def check_group(group: dict[str, Any]) -> None:
-    """Refuse a group whose step size nothing determines."""
+    """Raise for a group without lr and without smoothness."""
     if group["smoothness"] is not None:
         _checks.positive("smoothness", group["smoothness"])
     elif group["derived_lr"] is not None:
@@ -54,7 +54,7 @@ def check_group(group: dict[str, Any]) -> None:
 
 
 def require_same_convexity(groups: Groups, weight_decay: float) -> None:
-    """Refuse another strong convexity than the sequences were chosen for."""
+    """Raise if the strong convexity differs from that of the schedule."""
     current = min_weight_decay(groups)
     if current != weight_decay:
         raise ValueError(
@@ -65,10 +65,10 @@ def require_same_convexity(groups: Groups, weight_decay: float) -> None:
 
 
 def require_num_batches(num_batches: int | None, terms: int, steps: int) -> None:
-    """Refuse a number of batches that neither a snapshot nor an epoch's steps had.
+    """Raise if num_batches differs by over 10 % from snapshot and epoch.
 
-    Both are compared, as snapshots may be taken in larger batches. Batches of varying
-    size vary in number; kappa feels no tenth of it.
+    Snapshots may use larger batches than steps, so that one of both must agree. Within
+    10 % kappa changes by as little.
     """
     if num_batches is None or not terms or not steps:
         return
@@ -82,7 +82,7 @@ def require_num_batches(num_batches: int | None, terms: int, steps: int) -> None
 
 
 def compute_step_size(group: dict[str, Any]) -> float:
-    """Step size: the derived one, times what ``lr`` has been multiplied by."""
+    """Step size of a group: the derived one times the factor of lr schedulers."""
     if group["derived_lr"] is None:
         return float(group["lr"])
     return float(group["lr"] / group["first_lr"] * group["derived_lr"])
@@ -97,14 +97,14 @@ def apply_schedule(
     progress.update(mu=mu, kappa=kappa)
     if smoothing is not None and mu:
         smoothing.mu = mu
-    # the smoothness of a smoothed loss is inverse to mu
+    # The smoothness of a smoothed loss is proportional to 1 / mu.
     smoothness_ratio = schedule.mu_at(1) / mu if mu else 1.0
     for group in groups:
         if group["derived_lr"] is None:
             continue
         smoothness = group["smoothness"] * smoothness_ratio
         group["derived_lr"] = 1 / (smoothness + group["weight_decay"] + kappa)
-        # schedulers set lr relative to where they found it, so it has to stay there
+        # Schedulers set lr relative to its value at their construction.
         if "initial_lr" not in group:
             group["lr"] = (
                 compute_step_size(group) if group["first_lr"] else group["derived_lr"]
@@ -119,10 +119,10 @@ def epochs_needed(
     epochs: int,
     batches: int,
 ) -> int:
-    """Epochs of the outer iteration in progress, where the first one makes ``epochs``.
+    """Epochs of the current outer iteration; the first one has ``epochs``.
 
-    They grow as proposition 27 says when mu shrinks, and the steps with it, as shorter
-    steps get less far. Steps that are given do not shrink.
+    When mu and the derived step sizes shrink, the number grows as the step counts of
+    proposition 27. With step sizes of the user it is constant.
     """
     k, decay = progress["outer"] + 1, min_weight_decay(groups)
     first = schedule.mu_at(1)

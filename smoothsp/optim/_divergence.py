@@ -1,4 +1,4 @@
-"""Errors of losses that come from weights which have diverged."""
+"""Errors of losses that are caused by diverged weights."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,8 +16,8 @@ def explain_divergence(
 ) -> Iterator[None]:
     """Replace a ValueError by ``error(expected, found)`` if the weights have diverged.
 
-    Structures raise it for scores that are not numbers, or too large, before there is a
-    loss. Weights have diverged if one is NaN or at least ``DIVERGED_MAGNITUDE``.
+    Structures raise ValueError for NaN or too large scores. Weights have diverged if
+    one is NaN or at least ``DIVERGED_MAGNITUDE``.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Values and gradients that closures compute, alone and averaged over a data set."""
+"""Losses and gradients of closures, for a batch and averaged over a data set."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ def _no_gradient(optimizer: str, params: Sequence[Tensor]) -> RuntimeError:
 
 
 def require_gradient(optimizer: str, params: Sequence[Tensor], loss: Any) -> None:
-    """Refuse a step without a gradient, unless its loss has none of the parameters."""
+    """Raise if no parameter has a gradient but the loss depends on one."""
     if any(p.grad is not None for p in params):
         return
     attached = isinstance(loss, Tensor) and loss.grad_fn is not None
@@ -46,7 +46,7 @@ def require_gradient(optimizer: str, params: Sequence[Tensor], loss: Any) -> Non
 def warn_if_different(
     optimizer: str, before: Any, loss: Any, has_snapshot_closure: bool
 ) -> None:
-    """Warn if what should be the same loss at the same parameters is not."""
+    """Warn if two losses of one batch at equal parameters differ."""
     values = []
     for value in (before, loss):
         if isinstance(value, Tensor) and value.numel() == 1:
@@ -72,7 +72,7 @@ def warn_if_different(
 
 
 def depends_on(loss: Any, params: Sequence[Tensor]) -> bool:
-    """Whether a loss was computed from one of the parameters."""
+    """Whether the graph of a loss contains one of the parameters."""
     if not isinstance(loss, Tensor) or loss.grad_fn is None:
         return False
     param_ids = {id(p) for p in params}
@@ -99,9 +99,9 @@ def full_gradient(
 ) -> tuple[float, list[Tensor | None], float, int]:
     """Mean loss and gradient over all examples of all processes.
 
-    Each evaluation is inside of ``around(is it the first one?)``. Returns the loss, the
-    gradient of each parameter or None where no batch gave one, and how many examples
-    and batches this process went over.
+    Each evaluation runs in ``evaluation_context(is_first)``. Returns the loss, the
+    gradient of each parameter (None if no batch has one), and the numbers of examples
+    and batches of this process.
     """
     device = params[0].device
     sums: list[Tensor | None] = [None] * len(params)
@@ -119,7 +119,7 @@ def full_gradient(
                 continue
             gradient_sum = sums[index]
             if gradient_sum is None:
-                # sums of many halves would lose most of them
+                # Sums of float16 or bfloat16 need a wider dtype.
                 sum_dtype = torch.promote_types(p.dtype, torch.float32)
                 sums[index] = p.grad.to(sum_dtype) * weight
             else:
@@ -153,7 +153,7 @@ def full_loss(
     size: Size,
     device: torch.device,
 ) -> tuple[float, float, int]:
-    """Mean loss over all examples of all processes; what this one went over."""
+    """Mean loss over all processes; numbers of examples and batches of this one."""
     loss = torch.zeros((), dtype=torch.float64, device=device)
     examples, terms = 0.0, 0
     for call, weight in _iterate_weighted_terms(closure, batches, size):
@@ -182,7 +182,7 @@ def _iterate_weighted_terms(
 
 
 def loss_as_float64(optimizer: str, value: Any) -> Tensor:
-    """Loss that a closure returned, as a tensor in float64."""
+    """Convert the loss of a closure to a float64 tensor."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.detach().double().reshape(())
     if isinstance(value, int | float):
@@ -207,7 +207,7 @@ def _sum_examples(optimizer: str, examples: float, device: torch.device) -> floa
 
 
 class RandomState:
-    """State of the random numbers that a closure may draw, to draw them twice."""
+    """State of torch's generators, to repeat the random numbers of a closure."""
 
     def __init__(self, params: Sequence[Tensor]) -> None:
         self.cpu = torch.get_rng_state()
@@ -215,14 +215,14 @@ class RandomState:
         self.cuda = {device: torch.cuda.get_rng_state(device) for device in devices}
 
     def restore(self) -> None:
-        """Go back to it."""
+        """Restore the saved state."""
         torch.set_rng_state(self.cpu)
         for device, state in self.cuda.items():
             torch.cuda.set_rng_state(state, device)
 
 
 def joint_norm(tensors: Sequence[Tensor]) -> float:
-    """Euclidean norm of several tensors taken together."""
+    """Euclidean norm of the concatenation of tensors."""
     if not tensors:
         return 0.0
     device = tensors[0].device

@@ -1,4 +1,4 @@
-"""Forward-mode derivatives of a module: the switches they need, who prevents them."""
+"""Forward-mode derivatives of modules: backends, failures, double backward."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ _is_warm = False
 
 
 def warm_up() -> None:
-    """Let torch load its decompositions, once: it warns of its own deprecations."""
+    """Load the decompositions of forward AD once, without torch's own warnings."""
     global _is_warm
     if not _is_warm:
         with warnings.catch_warnings(), forward_ad.dual_level():
@@ -26,7 +26,7 @@ def warm_up() -> None:
 
 @contextmanager
 def forward_ad_backends(module: nn.Module) -> Iterator[None]:
-    """Choose the implementations that have forward-mode derivatives.
+    """Use backends that have forward-mode derivatives, within the context.
 
     Attention in plain operations, without its fast path for inference; recurrent
     layers, and only those, without oneDNN and cuDNN.
@@ -119,8 +119,7 @@ def double_backward_jvp(
 def check_double_backward(outputs: list[Tensor], leaves: list[Tensor]) -> bool:
     """Whether ``<c, J d> = <J^T c, d>`` for random c and d.
 
-    An operation that is differentiable only once may drop out of the second pass
-    without a word.
+    Operations without second derivatives may silently vanish from the second pass.
     """
     generator = torch.Generator().manual_seed(0)
 

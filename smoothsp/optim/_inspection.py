@@ -1,7 +1,7 @@
 """Side effects of closures: changed buffers, scaled losses, reads of mu.
 
-None of it shows in its loss and its gradients, so it is looked at while it happens, in
-one evaluation of each epoch.
+They do not show in loss or gradients, so they are detected during an evaluation, once
+in each epoch.
 """
 
 import warnings
@@ -17,21 +17,21 @@ from torch.nn.parameter import is_lazy
 
 
 class BufferGuard:
-    """Buffers that a closure changes, such as the running statistics of BatchNorm.
+    """Restores buffers that a closure changes, such as statistics of BatchNorm.
 
-    ``held()`` evaluates as if it had not: statistics come from the iterates alone.
+    Evaluations within ``restored()`` leave the buffers unchanged.
     """
 
     def __init__(self) -> None:
         self._changing: list[tuple[nn.Module, str]] | None = None
 
     def __reduce__(self) -> tuple[type["BufferGuard"], tuple[()]]:
-        # modules are looked for anew where they are unpickled or copied
+        # Copies detect their modules anew.
         return BufferGuard, ()
 
     @contextmanager
     def restored(self, detect: bool) -> Iterator[None]:
-        """Put the buffers back afterwards; ``look``: find out which ones change."""
+        """Restore the buffers on exit; with ``detect`` find the ones that change."""
         saved: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
 
         def save_buffers(module: nn.Module, _: Any) -> None:
@@ -42,7 +42,7 @@ class BufferGuard:
         with ExitStack() as stack:
             if detect or self._changing is None:
                 self._changing = None
-                # compiled code has no hooks, and warns of them
+                # Compiled code ignores hooks and warns about them.
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
                 stack.enter_context(warnings.catch_warnings())
                 warnings.filterwarnings("ignore", ".*global hooks on modules")
@@ -65,11 +65,11 @@ class BufferGuard:
 
 @torch.no_grad()
 def _restore_buffer(module: nn.Module, name: str, buffer: Tensor, copy: Tensor) -> bool:
-    """Whether there was something to restore."""
+    """Restore a buffer; return whether it had changed."""
     replaced = getattr(module, name) is not buffer
     if replaced:
         setattr(module, name, buffer)
-    # native kernels change statistics without a new version of the tensor
+    # Native kernels change statistics without a new tensor version: compare values.
     same = torch.equal(buffer, copy)
     if not same:
         buffer.copy_(copy)
@@ -78,7 +78,7 @@ def _restore_buffer(module: nn.Module, name: str, buffer: Tensor, copy: Tensor) 
 
 @contextmanager
 def refuse_scaled_gradients(optimizer: str) -> Iterator[None]:
-    """Refuse gradients that a ``GradScaler`` scaled and the closure did not unscale."""
+    """Raise on exit if gradients are still scaled by a ``GradScaler``."""
     scaling: dict[int, GradScaler] = {}
     originals: list[tuple[type, str, Callable[..., Any]]] = []
 
@@ -94,7 +94,7 @@ def refuse_scaled_gradients(optimizer: str) -> Iterator[None]:
 
         return tracked
 
-    # torch has no hook for it
+    # GradScaler has no hooks: replace its methods.
     for scaler_class in (GradScaler, *_iterate_subclasses(GradScaler)):
         for name in ("scale", "unscale_"):
             if name in vars(scaler_class):
@@ -124,9 +124,9 @@ def _iterate_subclasses(base: type) -> Iterator[type]:
 
 @contextmanager
 def require_mu_read(optimizer: str, smoothing: Any) -> Iterator[None]:
-    """Raise for a closure that never reads ``mu`` of the smoothing, if there is one.
+    """Raise on exit if the closure did not read ``mu`` of the smoothing.
 
-    The smoothing is of a class that records reads, until the first one.
+    The object gets a subclass that records the first read.
     """
     if smoothing is None:
         yield
@@ -143,7 +143,7 @@ def require_mu_read(optimizer: str, smoothing: Any) -> Iterator[None]:
     try:
         object.__setattr__(smoothing, "__class__", ReadDetector)
     except TypeError:
-        # of a class that cannot be distinguished
+        # Classes with another memory layout cannot be replaced: skip the check.
         yield
         return
     try:

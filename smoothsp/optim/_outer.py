@@ -1,4 +1,4 @@
-"""The tensors of Casimir's outer loop, kept for each parameter.
+"""Outer loop of Casimir on the tensors that are stored for each parameter.
 
 ``iterate`` is ``w_{k-1}``, ``center`` is ``z_{k-1}``, ``older_center`` is ``z_{k-2}``.
 """
@@ -15,7 +15,7 @@ ParamStates = Sequence[dict[str, Any]]
 
 
 def initialise(params: Sequence[Tensor], param_states: ParamStates) -> None:
-    """``z_0 = w_0`` for the parameters that are new."""
+    """Set ``z_0 = w_0`` for parameters without state."""
     for p, param_state in zip(params, param_states, strict=True):
         if "center" not in param_state:
             param_state["center"] = p.detach().clone()
@@ -25,7 +25,7 @@ def initialise(params: Sequence[Tensor], param_states: ParamStates) -> None:
 def move_to_start(
     params: Sequence[Tensor], param_states: ParamStates, warm_start: str, factor: float
 ) -> None:
-    """Move to where the subproblem of iteration k starts; section 7.3.1."""
+    """Move the parameters to the start of subproblem k; section 7.3.1."""
     for p, param_state in zip(params, param_states, strict=True):
         if warm_start == "prox-center":
             p.copy_(param_state["center"])
@@ -36,7 +36,7 @@ def move_to_start(
 
 
 def restart(params: Sequence[Tensor], param_states: ParamStates) -> None:
-    """Begin anew at ``w_{k-1}``: there the parameters go, and ``z_{k-1}``."""
+    """Restart the acceleration: set parameters and ``z_{k-1}`` to ``w_{k-1}``."""
     for p, param_state in zip(params, param_states, strict=True):
         p.copy_(param_state["iterate"])
         param_state["center"] = param_state["iterate"].clone()
@@ -46,7 +46,7 @@ def restart(params: Sequence[Tensor], param_states: ParamStates) -> None:
 def extrapolate(
     params: Sequence[Tensor], param_states: ParamStates, beta: float, keep_older: bool
 ) -> None:
-    """``z_k = w_k + beta_k (w_k - w_{k-1})``: eq. (28)."""
+    """Set ``z_k = w_k + beta_k (w_k - w_{k-1})``, eq. (28)."""
     for p, param_state in zip(params, param_states, strict=True):
         if keep_older:
             param_state["older_center"] = param_state["center"]
@@ -87,7 +87,7 @@ def is_accurate(
         for f, d, a in zip(loss_gradients, decay_gradients, offset, strict=True)
     ]
     allowed = (weight_decay + kappa) * delta * kappa * joint_norm(offset) ** 2
-    # at the optimum both sides are rounding errors
+    # At the optimum both sides are rounding errors: compare with these.
     eps = max((torch.finfo(p.dtype).eps for p in params), default=0.0)
     rounding = 4 * eps * (joint_norm(loss_gradients) + joint_norm(decay_gradients))
     gradient_norm = joint_norm(subproblem_gradient)

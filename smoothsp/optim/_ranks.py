@@ -1,4 +1,4 @@
-"""Sums over the processes of ``torch.distributed``; with one process, nothing."""
+"""Reductions over the processes of ``torch.distributed``; none for one process."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def is_distributed() -> bool:
-    """Whether there is more than one process to agree with."""
+    """Whether more than one process takes part."""
     return bool(
         dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     )
@@ -53,14 +53,14 @@ def average_gradients(params: Sequence[Tensor]) -> None:
 
 
 def require_equal(optimizer: str, params: Sequence[Tensor]) -> None:
-    """Refuse to go on with parameters that differ between the processes."""
+    """Raise if parameters differ between processes."""
     if not is_distributed():
         return
     norms = torch.stack([p.detach().norm().double() for p in params])
     largest, smallest = norms.clone(), norms.clone()
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     dist.all_reduce(smallest, dist.ReduceOp.MIN)
-    # processes that agree differ by rounding at most, processes on their own by more
+    # Synchronised processes differ by rounding at most.
     if not torch.allclose(largest, smallest, rtol=1e-5, atol=1e-12):
         raise RuntimeError(
             f"{optimizer}: expected the same parameters on every process, got different"

@@ -1,4 +1,4 @@
-"""State of a run besides the parameters: progress, random numbers and mu."""
+"""Resumable optimizers: progress, random numbers and mu in the state dict."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from smoothsp.optim._inspection import require_mu_read
 
 
 def _list_state_entries(state: dict[int, dict[str, Any]]) -> list[str]:
-    """Places of all tensors that are kept."""
+    """Paths of all tensors in the state."""
     return [
         f"state[{n}][{name!r}]"
         for n, param_state in state.items()
@@ -24,13 +24,13 @@ def _list_state_entries(state: dict[int, dict[str, Any]]) -> list[str]:
 
 
 class Resumable(Optimizer):
-    """Saves where the run is, what it has cost, and its random numbers.
+    """Base of optimizers that save progress, oracle calls and generator state.
 
-    ``progress`` and ``oracle_calls`` are changed in place only: a wrapper around an
-    optimizer, as Lightning makes one, shares them.
+    ``progress`` and ``oracle_calls`` change in place only: wrappers of the optimizer,
+    such as that of Lightning, share the dicts.
     """
 
-    # names of the tensors that may be kept for a parameter
+    # names of the tensors that may be stored for a parameter
     _state_names: ClassVar[tuple[str, ...]] = ()
     progress: dict[str, Any]
     oracle_calls: dict[str, float]
@@ -119,7 +119,7 @@ class Resumable(Optimizer):
                 f" {type(generator).__name__} ({error})"
             ) from error
         super().load_state_dict(state_dict)
-        # not shared with the optimizer that wrote them
+        # Copies, not shared with the optimizer that saved them.
         for p, param_state in self.state.items():
             self.state[p] = {name: value.clone() for name, value in param_state.items()}
         self.progress.update(progress)
@@ -149,7 +149,7 @@ class Resumable(Optimizer):
                 if not isinstance(group, dict):
                     yield f"param_groups[{number}]", group
                     return
-                # of tensors and NaN there is no comparison
+                # repr compares tensors and NaN, for which == fails.
                 if repr(group.get("params")) != repr(expected["params"]):
                     yield f"param_groups[{number}]['params']", group.get("params")
                 values = {**dict.fromkeys(self.defaults, "nothing"), **group}
@@ -159,7 +159,7 @@ class Resumable(Optimizer):
             yield "names", names
 
     def __getstate__(self) -> dict[str, Any]:
-        # hooks stay behind, as in torch.optim, and so does a scheduler's wrapped step
+        # Hooks and the wrapped step of a scheduler are not pickled, as in torch.optim.
         return {
             name: value
             for name, value in self.__dict__.items()
@@ -206,12 +206,12 @@ _VALIDATORS: dict[str, Callable[[Any], bool]] = {
     "alpha": lambda x: _is_positive(x) and x <= 1,
     **dict.fromkeys(("kappa", "mu_factor"), _is_positive),
     **dict.fromkeys(("mu", "start_mu", "weight_decay"), _is_finite),
-    # of a step that is taken back they may be NaN
+    # NaN after a step that was undone
     **dict.fromkeys(("beta", "start_objective", "objective", "candidate"), _is_number),
     "lr": _is_nonnegative,
     **dict.fromkeys(("first_lr", "derived_lr"), _is_optional_positive),
     "num_batches": lambda x: x is None or (_is_count(x) and x > 0),
-    # squares of it are numbers, too
+    # Squares of the smoothness must not overflow.
     "smoothness": lambda x: x is None or (_is_positive(x) and x < 1e150),
 }
 
@@ -219,7 +219,7 @@ _VALIDATORS: dict[str, Callable[[Any], bool]] = {
 def _find_invalid_values(
     path: str, values: dict[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Names of saved values that no run can have."""
+    """Yield path and value of saved values that are out of range."""
     for name, value in values.items():
         if name in _VALIDATORS and not _VALIDATORS[name](value):
             yield f"{path}[{name!r}]", value
@@ -233,7 +233,7 @@ class MuSchedule(Protocol):
 
 
 def initial_mu(smoothing: Any, mu: float | None) -> float:
-    """The mu given, or that of the smoothing; 0 without either."""
+    """Initial mu: the argument, else that of the smoothing, else 0."""
     _checks.settable_mu(smoothing)
     if mu is None:
         return 0.0 if smoothing is None else float(smoothing.mu)
@@ -277,7 +277,7 @@ class MuScheduleMixin(Resumable):
             self.smoothing.mu = self.mu
 
     def _check_mu_read(self) -> AbstractContextManager[None]:
-        """Whether a closure follows the mu that it is given."""
+        """Context that raises if the closure does not read mu."""
         return require_mu_read(self._name, self.smoothing if self.mu else None)
 
     def _mu_changed(self) -> None:

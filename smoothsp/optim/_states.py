@@ -1,7 +1,7 @@
-"""Checks of saved states before anything reads them.
+"""Validation of saved states before they are loaded.
 
-``torch.optim`` takes tensors of any shape, which its fused kernels read and write as if
-they had that of the parameter.
+``torch.optim`` accepts tensors of any shape, and its fused kernels then read and write
+out of bounds.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 Fault = tuple[str, str]
-# what an optimizer keeps of each parameter besides "step", by class
+# Tensors that an optimizer stores for each parameter besides "step", by class.
 _STATE_TENSORS = {
     "Adam": ("exp_avg", "exp_avg_sq"),
     "AdamW": ("exp_avg", "exp_avg_sq"),
@@ -25,18 +25,17 @@ _STATE_TENSORS = {
 def require_optimizer(
     path: str, optimizer: Optimizer, state: Any, saved: Mapping[Tensor, Tensor]
 ) -> None:
-    """Refuse what is no state of an optimizer of ``torch.optim`` as it is built.
+    """Raise unless a state fits an optimizer of ``torch.optim``.
 
-    Learning rates and other numbers may differ; parameters, tensors and kinds of values
-    may not. Parameters whose ``saved`` values differ from their first have moved, and
-    so have a state.
+    Learning rates and other numbers may differ; parameters, tensors and types must not.
+    Parameters that differ from their ``saved`` values have changed, so need a state.
     """
     for subpath, fault in _optimizer_faults(optimizer, state, saved):
         raise _state_error(f"{path}.{subpath}", fault)
 
 
 def require_tensors(path: str, expected: Mapping[str, Any], state: Any) -> None:
-    """Refuse what is no ``state_dict()`` of a module whose own one is given."""
+    """Raise unless a state has the names, shapes and dtypes of ``expected``."""
     for subpath, fault in _name_faults(expected, state):
         raise _state_error(f"{path}{subpath}", fault)
     for name, tensor in expected.items():
@@ -45,7 +44,7 @@ def require_tensors(path: str, expected: Mapping[str, Any], state: Any) -> None:
 
 
 def require_same_structure(path: str, expected: Any, value: Any) -> None:
-    """Refuse values of other names and types than one's own; lists are as long."""
+    """Raise unless nested values have the names, types and lengths of ``expected``."""
     if isinstance(expected, dict):
         for subpath, fault in _name_faults(expected, value):
             raise _state_error(f"{path}{subpath}", fault)
@@ -66,9 +65,9 @@ def require_same_structure(path: str, expected: Any, value: Any) -> None:
 
 
 def require_history(path: str, history: Any, needed: Sequence[str]) -> None:
-    """Refuse what is no list of rows of numbers with the same names.
+    """Raise unless history is a list of dicts of numbers with equal names.
 
-    Among them are the ``needed`` ones, which are not None.
+    Values of ``needed`` names must not be None.
     """
     if not isinstance(history, list):
         raise _state_error(path, type_name(history))
@@ -99,7 +98,7 @@ def _state_error(path: str, fault: str) -> ValueError:
 def tensor_faults(
     value: Any, shape: Sequence[int], dtype: torch.dtype | None = None
 ) -> Iterator[str]:
-    """Reasons why a value is no tensor of finite numbers of this shape."""
+    """Yield a description unless a value is a finite tensor of this shape."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         yield type_name(value)
     elif value.is_meta:
@@ -115,7 +114,7 @@ def tensor_faults(
 def param_state_faults(
     params: Sequence[Tensor], state: Any, names: Sequence[str], has_step: bool = False
 ) -> Iterator[Fault]:
-    """Places of what an optimizer keeps that do not fit its parameters."""
+    """Yield path and description of state entries that do not fit the parameters."""
     if not isinstance(state, dict):
         yield "state", type_name(state)
         return
@@ -189,7 +188,7 @@ def _optimizer_faults(
     if kind not in _STATE_TENSORS or any(
         g.get("amsgrad") for g in expected["param_groups"]
     ):
-        # of further tensors for each parameter, whose names are not known here
+        # Other optimizers: names of their tensors are unknown.
         return
     names = _STATE_TENSORS[kind]
     is_plain_sgd = kind == "SGD" and not any(
@@ -209,7 +208,7 @@ def _optimizer_faults(
     for number, param_state in state["state"].items():
         for name, value in param_state.items():
             reference = torch.empty_like(params[number], device="meta")
-            # kernels run over the memory of a parameter
+            # Fused kernels assume the memory layout of the parameter.
             if name != "step" and value.stride() != reference.stride():
                 yield f"state[{number}][{name!r}]", f"strides {value.stride()}"
 
@@ -234,7 +233,7 @@ def _name_faults(expected: Mapping[str, Any], state: Any) -> Iterator[Fault]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number of Python, no bool."""
+    """Whether a value is a finite int or float, not a bool."""
     return type(value) in (int, float) and abs(value) < 2.0**63 and math.isfinite(value)
 
 
@@ -244,6 +243,6 @@ def type_name(value: Any) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """A plain value, or the type of another, for messages."""
+    """Value of plain types, type name of others, for messages."""
     is_plain = value is None or isinstance(value, int | float | str)
     return f"{value!r:.60}" if is_plain else type_name(value)

@@ -1,4 +1,4 @@
-"""One convex problem of the prox-linear loop, for any inner solver."""
+"""Convex subproblem of the prox-linear method, for any inner solver."""
 
 import math
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ Groups = list[dict[str, Any]]
 def groups_with_indices(
     linear: Linearised, groups: Groups
 ) -> list[tuple[dict[str, Any], list[int]]]:
-    """Groups with the places of their parameters in the linearised model."""
+    """Groups with the indices of their parameters in the linearised model."""
     index_of = {id(p): index for index, p in enumerate(linear.linearisation_point)}
     return [
         (group, [index_of[id(p)] for p in group["params"] if id(p) in index_of])
@@ -60,7 +60,7 @@ def centred_groups(linear: Linearised, groups: Groups) -> Groups:
 
 @dataclass
 class Subproblem:
-    """Subproblem of the inner solver, and its cost."""
+    """Convex subproblem with its closure, batches and oracle calls."""
 
     name: str
     groups: Groups
@@ -72,11 +72,11 @@ class Subproblem:
 
     @property
     def variables(self) -> list[Tensor]:
-        """All u."""
+        """Variables u of all groups."""
         return [u for group in self.groups for u in group["params"]]
 
     def solve(self, inner: Optimizer, epochs: int, tolerance: float | None) -> int:
-        """Run the inner solver; return for how many epochs."""
+        """Run the inner solver; return the number of epochs."""
         for done in range(1, epochs + 1):
             self._epoch(inner)
             if tolerance is not None and self._is_solved(tolerance):

@@ -1,24 +1,24 @@
-"""Figures of runs side by side: medians over seeds, with bands."""
+"""Figures of compared runs: medians over seeds, with bands."""
 
 import io
 import math
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from smoothsp import atomic_files
 from smoothsp.optim import _checks
 
-# Of a band on a logarithmic axis: the least share of the median.
+# Lower limit of a band on a logarithmic axis, as a fraction of the median.
 _MIN_BAND_RATIO = 1e-3
-# More values than that have no markers.
+# Curves with more values have no markers.
 _MAX_MARKERS = 30
 
 
 class CurvePoint(NamedTuple):
-    """A value of one run: when it was looked at, the cost until then, the value."""
+    """Value y of a run at cost x; ``record_index`` orders the records."""
 
     record_index: float
     x: float
@@ -26,7 +26,7 @@ class CurvePoint(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Axes, and by the name of each curve its values, a list for each seed."""
+    """Axes labels, and the points of each curve by name, a list for each seed."""
 
     x: str
     y: str
@@ -36,7 +36,7 @@ class Panel(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A curve: medians of costs and of values, and the range over seeds."""
+    """Curve of medians (x, y) with the range [low, high] over seeds."""
 
     x: list[float]
     y: list[float]
@@ -45,9 +45,9 @@ class Band(NamedTuple):
 
 
 def median_band(runs: Sequence[Sequence[CurvePoint]]) -> Band:
-    """The median over seeds and its range, look by look, until a run diverges.
+    """Compute medians and range over seeds, record by record, until a run diverges.
 
-    A run that ended keeps its last value.
+    A run that ended counts with its last value.
     """
     band = Band([], [], [], [])
     runs = [run for run in runs if run]
@@ -120,7 +120,7 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> Non
     )
     buffer = io.BytesIO()
     figure.savefig(buffer, format=file_format, dpi=150)
-    replace(Path(path), buffer.getvalue())
+    write_file(Path(path), buffer.getvalue())
 
 
 def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
@@ -136,7 +136,7 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
             continue
         if logarithmic:
             low = [max(a, _MIN_BAND_RATIO * b) for a, b in zip(low, y, strict=True)]
-        # twenty curves that differ
+        # Ten colours, twenty distinct curves by line style.
         style = {"color": f"C{index % 10}", "ls": "-" if index < 10 else "--"}
         marker = "o" if len(x) == 1 else "." if len(x) <= _MAX_MARKERS else ""
         axes.plot(x, y, marker=marker, ms=4, lw=1.4, label=name, **style)
@@ -157,19 +157,14 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Refuse a folder, and a device, whose place a file would take."""
+    """Raise if the path is a folder or a device."""
     if path.exists() and not path.is_file():
         description = "a folder" if path.is_dir() else "a device"
         raise ValueError(f"path: expected a file, got {description} at {path}")
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file in one step: whoever looks sees the old one or the new one."""
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically; make its folder, raise if the path is no file."""
     require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    atomic_files.replace(path, content)

@@ -151,7 +151,7 @@ class Trace:
             values = [point.metrics.get(name, "") for name in names]
             row = [point.run, point.seed, *map(repr, numbers), *calls, *values]
             writer.writerow(row)
-        curves.replace(Path(path), text.getvalue().encode())
+        curves.write_file(Path(path), text.getvalue().encode())
 
     def draw(self, path: str | os.PathLike[str], lowest: float | None = None) -> None:
         """Plot suboptimality and metrics against oracle calls and seconds.

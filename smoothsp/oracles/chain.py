@@ -117,7 +117,7 @@ class Chain(Distribution, Summed):
         checks.require_shape(
             "y", labels, tuple(self.emissions.shape[:2]), "(batch, time)"
         )
-        return self._buffers.entries(labels.unsqueeze(1))
+        return self._buffers.part_entries(labels.unsqueeze(1))
 
     @property
     def _first_potentials(self) -> Tensor:  # type: ignore[override]
@@ -389,7 +389,7 @@ class Chain(Distribution, Summed):
         )
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
-        return rules.log_partition(self._buffers, self._buffers.dtype, two=True)
+        return rules.log_partition(self._buffers, self._buffers.dtype, with_hi_lo=True)
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Probability of each state at each position, differentiable; 0 if masked."""

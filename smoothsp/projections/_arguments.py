@@ -7,7 +7,7 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
-def vectors(v: object, name: str = "v") -> Tensor:
+def as_vectors(v: object, name: str = "v") -> Tensor:
     v = checks.as_dense(name, v)
     if v.dtype not in checks.FLOATS:
         raise TypeError(f"{name}: expected float32 or float64, got {v.dtype}")
@@ -18,7 +18,9 @@ def vectors(v: object, name: str = "v") -> Tensor:
     return v
 
 
-def bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Tensor:
+def broadcast_argument(
+    name: str, value: Tensor | float, v: Tensor, shape: torch.Size
+) -> Tensor:
     if isinstance(value, Tensor):
         value = checks.as_dense(name, value)
         checks.require_same_dtype(name, value, "v", v)
@@ -40,9 +42,9 @@ def bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Ten
         ) from None
 
 
-def require(good: Tensor, name: str, value: Tensor, words: str) -> None:
+def require_all(condition: Tensor, name: str, value: Tensor, description: str) -> None:
     # values of traced tensors are not there to be looked at
-    if not is_eager_tensor(good) or bool(good.all()):
+    if not is_eager_tensor(condition) or bool(condition.all()):
         return
-    wrong = value[~good].flatten()[0].item()
-    raise ValueError(f"{name}: expected {words}, got {wrong}")
+    wrong = value[~condition].flatten()[0].item()
+    raise ValueError(f"{name}: expected {description}, got {wrong}")

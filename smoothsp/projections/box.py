@@ -12,7 +12,7 @@ from smoothsp._kernels.svm import quadratic_knapsack
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
-from smoothsp.projections._arguments import bound, require, vectors
+from smoothsp.projections._arguments import as_vectors, broadcast_argument, require_all
 
 
 def project_box_equality(
@@ -76,7 +76,9 @@ def project_box_equality(
     >>> project_box_equality(torch.tensor([2.0, 0.5, 1.0]), 0, 1, labels, 0.0).tolist()
     [1.0, 0.0, 1.0]
     """
-    return _nearest(_Box.of(vectors(v), lower, upper, weights, total, scale))
+    return _project(
+        _Box.from_arguments(as_vectors(v), lower, upper, weights, total, scale)
+    )
 
 
 def project_capped_simplex(
@@ -117,21 +119,25 @@ def project_capped_simplex(
     >>> project_capped_simplex(torch.tensor([3.0, 1.0, 0.5]), 0.5).tolist()
     [0.5, 0.5, 0.0]
     """
-    box = _Box.of(vectors(v), 0.0, upper, 1.0, total, 1.0)
+    box = _Box.from_arguments(as_vectors(v), 0.0, upper, 1.0, total, 1.0)
     with torch.no_grad():
-        base = _base(*(x.detach().double() for x in (box.v, box.upper, box.total)))
+        base = _shift_per_row(
+            *(x.detach().double() for x in (box.v, box.upper, box.total))
+        )
     if base is None:
-        return _nearest(box)
+        return _project(box)
     # the same point, and a small total is not lost in the digits of large entries
-    moved = _Box(*(x.double() for x in box))
-    reach = 2 * moved.total.detach().unsqueeze(-1)
+    projected = _Box(*(x.double() for x in box))
+    bound_shift = 2 * projected.total.detach().unsqueeze(-1)
     # entries that are as far away as this are at a bound for sure
-    far = (moved.v - base).clamp(min=-reach, max=2 * reach)
-    moved = moved._replace(v=far.masked_fill(moved.v == -torch.inf, -torch.inf))
-    return _nearest(moved).to(box.v.dtype)
+    is_out_of_range = (projected.v - base).clamp(min=-bound_shift, max=2 * bound_shift)
+    projected = projected._replace(
+        v=is_out_of_range.masked_fill(projected.v == -torch.inf, -torch.inf)
+    )
+    return _project(projected).to(box.v.dtype)
 
 
-def _base(v: Tensor, upper: Tensor, total: Tensor) -> Tensor | None:
+def _shift_per_row(v: Tensor, upper: Tensor, total: Tensor) -> Tensor | None:
     """Entry of each row within the total of the threshold.
 
     It is the first with which the largest have room for the total. None where no entry
@@ -142,9 +148,9 @@ def _base(v: Tensor, upper: Tensor, total: Tensor) -> Tensor | None:
     if is_eager_tensor(size) and bool((size <= 1e3 * total).all()):
         return None
     ranked, order = v.sort(dim=-1, descending=True)
-    room = upper.gather(-1, order).cumsum(-1) >= total
+    remaining = upper.gather(-1, order).cumsum(-1) >= total
     last = (ranked > -torch.inf).sum(-1, keepdim=True) - 1
-    first = torch.minimum((~room).sum(-1, keepdim=True), last).clamp(min=0)
+    first = torch.minimum((~remaining).sum(-1, keepdim=True), last).clamp(min=0)
     base = ranked.gather(-1, first)
     return base.masked_fill(base == -torch.inf, 0)
 
@@ -160,7 +166,7 @@ class _Box(NamedTuple):
     scale: Tensor
 
     @classmethod
-    def of(
+    def from_arguments(
         cls,
         v: Tensor,
         lower: Tensor | float,
@@ -171,73 +177,76 @@ class _Box(NamedTuple):
     ) -> "_Box":
         box = cls(
             v,
-            bound("lower", lower, v, v.shape),
-            bound("upper", upper, v, v.shape),
-            bound("weights", weights, v, v.shape),
-            bound("total", total, v, v.shape[:-1]),
-            bound("scale", scale, v, v.shape),
+            broadcast_argument("lower", lower, v, v.shape),
+            broadcast_argument("upper", upper, v, v.shape),
+            broadcast_argument("weights", weights, v, v.shape),
+            broadcast_argument("total", total, v, v.shape[:-1]),
+            broadcast_argument("scale", scale, v, v.shape),
         )
         # one look at an entry that is repeated
-        low, high, a, t, d = (_narrow(x) for x in box[1:])
-        require(low < torch.inf, "lower", low, "no NaN and no +inf")
-        require(high > -torch.inf, "upper", high, "no NaN and no -inf")
+        low, high, a, t, d = (_unexpand(x) for x in box[1:])
+        require_all(low < torch.inf, "lower", low, "no NaN and no +inf")
+        require_all(high > -torch.inf, "upper", high, "no NaN and no -inf")
         order = low <= high
         words = "bounds of at most upper"
-        require(order, "lower", low.broadcast_to(order.shape), words)
-        if not _surely_finite(a):
-            require(torch.isfinite(a), "weights", a, "finite numbers")
-        require(torch.isfinite(t), "total", t, "finite numbers")
-        require(torch.isfinite(d) & (d > 0), "scale", d, "positive numbers")
-        if not _surely_finite(v):
-            require(v < torch.inf, "v", v, "no NaN and no +inf")
+        require_all(order, "lower", low.broadcast_to(order.shape), words)
+        if not _is_certainly_finite(a):
+            require_all(torch.isfinite(a), "weights", a, "finite numbers")
+        require_all(torch.isfinite(t), "total", t, "finite numbers")
+        require_all(torch.isfinite(d) & (d > 0), "scale", d, "positive numbers")
+        if not _is_certainly_finite(v):
+            require_all(v < torch.inf, "v", v, "no NaN and no +inf")
         if is_eager_tensor(low) and bool((low == -torch.inf).any()):
             open_below = (v == -torch.inf) & (low == -torch.inf)
-            require(~open_below, "v", v, "-inf only where lower is finite")
+            require_all(~open_below, "v", v, "-inf only where lower is finite")
         box._require_feasible(low.double(), high.double(), a.double())
         return box
 
     def _require_feasible(self, low: Tensor, high: Tensor, a: Tensor) -> None:
-        finite = _surely_finite(low) and _surely_finite(high)
+        finite = _is_certainly_finite(low) and _is_certainly_finite(high)
         n = self.v.shape[-1]
         if finite and low.shape[-1] == high.shape[-1] == 1:
             repeats = n if a.shape[-1] == 1 else 1
             up = repeats * a.clamp(min=0).sum(-1)
             down = repeats * a.clamp(max=0).sum(-1)
             low, high = low.squeeze(-1), high.squeeze(-1)
-            least, most = up * low + down * high, up * high + down * low
+            min_total, max_total = up * low + down * high, up * high + down * low
         else:
             below, above = a * low, a * high
             if not finite:
                 below, above = (x.masked_fill(a == 0, 0) for x in (below, above))
             repeats = n if below.shape[-1] == above.shape[-1] == 1 else 1
-            least = repeats * torch.minimum(below, above).sum(-1)
-            most = repeats * torch.maximum(below, above).sum(-1)
+            min_total = repeats * torch.minimum(below, above).sum(-1)
+            max_total = repeats * torch.maximum(below, above).sum(-1)
         total = self.total.double()
         # what rounding takes from sums at the two ends
-        size = torch.nan_to_num(least, neginf=0).abs() + total.abs()
-        size = size + torch.nan_to_num(most, posinf=0).abs()
+        size = torch.nan_to_num(min_total, neginf=0).abs() + total.abs()
+        size = size + torch.nan_to_num(max_total, posinf=0).abs()
         slack = 8 * torch.finfo(self.v.dtype).eps * size
-        good = (least <= total + slack) & (most >= total - slack)
+        good = (min_total <= total + slack) & (max_total >= total - slack)
         words = "what weights and bounds can sum to"
         if is_eager_tensor(good) and not bool(good.all()):
             wrong = (~good).flatten().to(torch.int8).argmax()
-            ends = (x.broadcast_to(good.shape).flatten()[wrong] for x in (least, most))
+            ends = (
+                x.broadcast_to(good.shape).flatten()[wrong]
+                for x in (min_total, max_total)
+            )
             words += " (from {:.6g} to {:.6g})".format(*(float(x) for x in ends))
-        require(good, "total", self.total, words)
+        require_all(good, "total", self.total, words)
 
 
-def _nearest(box: _Box) -> Tensor:
+def _project(box: _Box) -> Tensor:
     with torch.no_grad():
         detached = _Box(*(x.detach() for x in box))
         plain = all(is_eager_tensor(x) for x in box)
-        b = _compiled(detached) if plain else _by_sorting(detached)
+        b = _project_cpu(detached) if plain else _project_by_sorting(detached)
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in box)):
         return b
-    piece = _piece(box, b)
+    piece = _linear_piece(box, b)
     return b + (piece - piece.detach())
 
 
-def _surely_finite(x: Tensor) -> bool:
+def _is_certainly_finite(x: Tensor) -> bool:
     """Whether all entries are known to be finite, in one pass."""
     if not is_eager_tensor(x) or not x.numel():
         return False
@@ -245,7 +254,7 @@ def _surely_finite(x: Tensor) -> bool:
     return bool((low > -torch.inf) & (high < torch.inf))
 
 
-def _narrow(x: Tensor) -> Tensor:
+def _unexpand(x: Tensor) -> Tensor:
     """x, with one entry along axes where it is repeated."""
     for axis, stride in enumerate(x.stride()):
         if stride == 0 and x.shape[axis] > 1:
@@ -253,52 +262,54 @@ def _narrow(x: Tensor) -> Tensor:
     return x
 
 
-def _compiled(box: _Box) -> Tensor:
+def _project_cpu(box: _Box) -> Tensor:
     n = box.v.shape[-1]
     rows = box.v.reshape(-1, n).double().contiguous()
-    found = [_flat(x) for x in (box.lower, box.upper, box.weights, box.scale)]
-    strides = np.array([stride for _, stride in found], dtype=np.int64)
+    result = [_as_flat_array(x) for x in (box.lower, box.upper, box.weights, box.scale)]
+    strides = np.array([stride for _, stride in result], dtype=np.int64)
     total = to_numpy(box.total.double().reshape(-1))
     out = torch.empty_like(rows)
-    arrays = (to_numpy(rows), *(x for x, _ in found), strides, total, out.numpy())
+    arrays = (to_numpy(rows), *(x for x, _ in result), strides, total, out.numpy())
     run_rows(
         quadratic_knapsack.project_box_equality, len(rows), 16 * rows.numel(), *arrays
     )
     return out.to(box.v.dtype).reshape(box.v.shape)
 
 
-def _flat(x: Tensor) -> tuple[NDArray[np.float64], tuple[int, int]]:
+def _as_flat_array(x: Tensor) -> tuple[NDArray[np.float64], tuple[int, int]]:
     """Entries in one piece, each once, and their strides along rows and entries."""
-    along = 0 if x.stride(-1) == 0 else 1
+    strides = 0 if x.stride(-1) == 0 else 1
     *batch, n = x.shape
     if all(stride == 0 for stride in x.stride()[:-1]):
         x, rows = x[(0,) * len(batch)] if x.numel() else x.reshape(-1), 0
     else:
-        rows = n if along else 1
-    if not along:
+        rows = n if strides else 1
+    if not strides:
         x = x[..., :1]
     flat: NDArray[np.float64] = to_numpy(x.double().reshape(-1))
-    return flat, (rows, along)
+    return flat, (rows, strides)
 
 
-def _by_sorting(box: _Box) -> Tensor:
+def _project_by_sorting(box: _Box) -> Tensor:
     """All kinks sorted at once; the first piece that holds the root."""
     v, low, high, a, _, d = (x.double() for x in box)
     total = box.total.double().unsqueeze(-1)
     step = a / d.square()
-    moves = (low < high) & (a * step > 0) & (v > -torch.inf)
-    fixed = torch.where(moves, 0, v).clamp(low, high)
-    total = total - (a * fixed).masked_fill(moves | (a == 0), 0).sum(-1, keepdim=True)
-    start = (a * v).masked_fill(~moves, 0)
-    slope = (a * step).masked_fill(~moves, 0)
-    bottom = torch.minimum(a * low, a * high).masked_fill(~moves, 0)
-    top = torch.maximum(a * low, a * high).masked_fill(~moves, 0)
+    is_variable = (low < high) & (a * step > 0) & (v > -torch.inf)
+    fixed = torch.where(is_variable, 0, v).clamp(low, high)
+    total = total - (a * fixed).masked_fill(is_variable | (a == 0), 0).sum(
+        -1, keepdim=True
+    )
+    start = (a * v).masked_fill(~is_variable, 0)
+    slope = (a * step).masked_fill(~is_variable, 0)
+    bottom = torch.minimum(a * low, a * high).masked_fill(~is_variable, 0)
+    top = torch.maximum(a * low, a * high).masked_fill(~is_variable, 0)
     closed, capped = bottom > -torch.inf, top < torch.inf
-    left = torch.where(moves & closed, (bottom - start) / slope, -torch.inf)
-    right = torch.where(moves & capped, (top - start) / slope, torch.inf)
+    left = torch.where(is_variable & closed, (bottom - start) / slope, -torch.inf)
+    right = torch.where(is_variable & capped, (top - start) / slope, torch.inf)
     # what the line of the sum gains at each kink: its slope and its value at 0
     bottom, top = bottom.masked_fill(~closed, 0), top.masked_fill(~capped, 0)
-    enters, leaves = closed & moves, capped & moves
+    enters, leaves = closed & is_variable, capped & is_variable
     gains = torch.cat([slope * enters, -slope * leaves], -1)
     jumps = torch.cat([(start - bottom) * enters, (top - start) * leaves], -1)
     first_slope = (slope * ~closed).sum(-1, keepdim=True)
@@ -312,45 +323,49 @@ def _by_sorting(box: _Box) -> Tensor:
     # the last kink at which the sum is still too small, or none; rounding may have it
     # too large at one before
     short = finite & (starts + slopes * at <= total)
-    place = torch.arange(1, n2 + 1, device=v.device)
+    segment = torch.arange(1, n2 + 1, device=v.device)
     none = (kinks == -torch.inf).to(torch.int64).sum(-1, keepdim=True)
-    count = torch.maximum((short * place).amax(-1, keepdim=True), none)
+    count = torch.maximum((short * segment).amax(-1, keepdim=True), none)
     last = (count - 1).clamp(min=0)
-    slope_there = torch.where(count > 0, slopes.gather(-1, last), first_slope)
-    start_there = torch.where(count > 0, starts.gather(-1, last), first)
+    slope_at = torch.where(count > 0, slopes.gather(-1, last), first_slope)
+    start_at = torch.where(count > 0, starts.gather(-1, last), first)
     # where the sum is flat it starts or ends, up to rounding
     edge = at.gather(-1, torch.where(count > none, last, none.clamp(max=n2 - 1)))
     # what running sums of slopes may leave where all have ended
     noise = 4 * n2 * torch.finfo(v.dtype).eps * slope.sum(-1, keepdim=True)
-    t = torch.where(slope_there > noise, (total - start_there) / slope_there, edge)
+    t = torch.where(slope_at > noise, (total - start_at) / slope_at, edge)
     following = kinks.gather(-1, count.clamp(max=n2 - 1))
     following = following.masked_fill(count >= n2, torch.inf)
     t = torch.minimum(t, following)
     t = torch.where(count > none, torch.maximum(t, edge), t)
     for _ in range(2):
-        b = torch.where(moves, v.masked_fill(~moves, 0) + t * step, fixed)
-        free = moves & (b > low) & (b < high)
+        b = torch.where(is_variable, v.masked_fill(~is_variable, 0) + t * step, fixed)
+        free = is_variable & (b > low) & (b < high)
         b = b.clamp(low, high)
-        rest = total - (a * b).masked_fill(~moves, 0).sum(-1, keepdim=True)
-        room = (slope * free).sum(-1, keepdim=True)
-        t = t + torch.where(room > 0, rest / room, 0)
-    b = torch.where(moves, v.masked_fill(~moves, 0) + t * step, fixed).clamp(low, high)
+        remaining = total - (a * b).masked_fill(~is_variable, 0).sum(-1, keepdim=True)
+        slack = (slope * free).sum(-1, keepdim=True)
+        t = t + torch.where(slack > 0, remaining / slack, 0)
+    b = torch.where(
+        is_variable, v.masked_fill(~is_variable, 0) + t * step, fixed
+    ).clamp(low, high)
     return b.to(box.v.dtype)
 
 
-def _piece(box: _Box, b: Tensor) -> Tensor:
+def _linear_piece(box: _Box, b: Tensor) -> Tensor:
     """The linear piece on which b lies, as a function of all arguments."""
-    moves = (box.weights != 0) & (box.lower < box.upper)
+    is_variable = (box.weights != 0) & (box.lower < box.upper)
     at_low, at_high = b <= box.lower, b >= box.upper
     free = ~(at_low | at_high)
     bounds = box.lower.masked_fill(~at_low, 0)
     bounds = bounds + box.upper.masked_fill(~at_high | at_low, 0)
-    v, held, a, d = (x.double() for x in (box.v, bounds, box.weights, box.scale))
-    v, inside = v.masked_fill(~free, 0), free & moves
+    v, fixed_total, a, d = (x.double() for x in (box.v, bounds, box.weights, box.scale))
+    v, inside = v.masked_fill(~free, 0), free & is_variable
     step = a / d.square()
     slope = (a * step).masked_fill(~inside, 0).sum(-1, keepdim=True)
-    rest = box.total.double().unsqueeze(-1) - (a * (held + v)).sum(-1, keepdim=True)
-    t = rest / slope.masked_fill(slope == 0, 1)
+    remaining = box.total.double().unsqueeze(-1) - (a * (fixed_total + v)).sum(
+        -1, keepdim=True
+    )
+    t = remaining / slope.masked_fill(slope == 0, 1)
     t = t.masked_fill(slope == 0, 0)
-    moved = (t * step).masked_fill(~inside, 0)
-    return (held + v + moved).to(box.v.dtype)
+    shifted = (t * step).masked_fill(~inside, 0)
+    return (fixed_total + v + shifted).to(box.v.dtype)

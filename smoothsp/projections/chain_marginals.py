@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smoothsp.oracles._inference import checks
-from smoothsp.projections._arguments import require
+from smoothsp.projections._arguments import require_all
 from smoothsp.projections.simplex import project_simplex
 
 # How far tables may differ before they are given their next unit.
@@ -84,59 +84,61 @@ def project_chain_marginals(
         raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
     if v.dim() < 3 or v.shape[-1] != v.shape[-2] or not v.shape[-1]:
         raise ValueError(f"v: expected (..., pairs, S, S), got {tuple(v.shape)}")
-    tol = _number("tol", tol)
+    tol = _as_positive_float("tol", tol)
     if not tol >= 0:
         raise ValueError(f"tol: expected at least 0, got {tol}")
     max_iterations = checks.as_positive_int("max_iterations", max_iterations)
-    require(torch.isfinite(v), "v", v, "finite numbers")
-    given = v.double()
+    require_all(torch.isfinite(v), "v", v, "finite numbers")
+    shifted = v.double()
     if v.shape[-3] == 0 or v.numel() == 0:
         return v.clone()
     # multipliers in units of the entries: those of coarse units are near those of 1
-    spread = given.amax((-1, -2, -3)) - given.amin((-1, -2, -3))
-    require(torch.isfinite(spread), "v", spread, "entries whose differences are finite")
-    rounding = 8 * torch.finfo(given.dtype).eps * float(given.abs().max())
-    at = ahead = given.new_zeros((*v.shape[:-3], v.shape[-3] - 1, v.shape[-1]))
-    begun = momentum = given.new_ones((*v.shape[:-3], 1, 1))
-    unit = spread.clamp(min=1)[..., None, None] if at.numel() else begun
+    spread = shifted.amax((-1, -2, -3)) - shifted.amin((-1, -2, -3))
+    require_all(
+        torch.isfinite(spread), "v", spread, "entries whose differences are finite"
+    )
+    rounding = 8 * torch.finfo(shifted.dtype).eps * float(shifted.abs().max())
+    at = lookahead = shifted.new_zeros((*v.shape[:-3], v.shape[-3] - 1, v.shape[-1]))
+    begun = momentum = shifted.new_ones((*v.shape[:-3], 1, 1))
+    scale = spread.clamp(min=1)[..., None, None] if at.numel() else begun
     for _ in range(max_iterations):
-        tables = _tables(given, ahead, unit)
+        tables = _project_tables(shifted, lookahead, scale)
         slope = tables[..., :-1, :, :].sum(-2) - tables[..., 1:, :, :].sum(-1)
-        apart = float(slope.abs().max()) if slope.numel() else 0.0
-        last = bool((unit == 1).all())
-        if last and apart <= max(tol, rounding):
+        disagreement = float(slope.abs().max()) if slope.numel() else 0.0
+        last = bool((scale == 1).all())
+        if last and disagreement <= max(tol, rounding):
             return tables.to(v.dtype)
-        if not last and apart <= _NEAR:
-            unit, at, momentum = (unit / 10).clamp(min=1), ahead, begun
+        if not last and disagreement <= _NEAR:
+            scale, at, momentum = (scale / 10).clamp(min=1), lookahead, begun
             continue
         # a label between two tables is in S entries of each, and next to two of these
-        following = ahead - unit / (4 * v.shape[-1]) * slope
-        moved = following - at
+        following = lookahead - scale / (4 * v.shape[-1]) * slope
+        step = following - at
         # rows whose step and slope disagree have gone too far
-        turned = (slope * moved).sum((-1, -2), keepdim=True) > 0
+        turned = (slope * step).sum((-1, -2), keepdim=True) > 0
         momentum = torch.where(turned, 1.0, momentum)
         grown = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
-        ahead = following + (momentum - 1) / grown * moved
+        lookahead = following + (momentum - 1) / grown * step
         at, momentum = following, grown
     raise RuntimeError(
         f"max_iterations: expected tables that agree to {max(tol, rounding):.3g} "
-        f"within {max_iterations} iterations, got a difference of {apart:.3g} at "
-        f"entries divided by {float(unit.max()):.3g}; raise max_iterations"
+        f"within {max_iterations} iterations, got a difference of {disagreement:.3g} "
+        f"at entries divided by {float(scale.max()):.3g}; raise max_iterations"
     )
 
 
-def _number(name: str, value: Any) -> float:
+def _as_positive_float(name: str, value: Any) -> float:
     checks.require_number(name, value)
     try:
         return float(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):
-        found = type(value).__name__
-        raise TypeError(f"{name}: expected one number, got {found}") from None
+        number = type(value).__name__
+        raise TypeError(f"{name}: expected one number, got {number}") from None
 
 
-def _tables(v: Tensor, agreement: Tensor, unit: Tensor) -> Tensor:
+def _project_tables(v: Tensor, multipliers: Tensor, scale: Tensor) -> Tensor:
     """The tables that multipliers of the labels between them lead to, in such units."""
     shifted = v.clone()
-    shifted[..., :-1, :, :] += agreement.unsqueeze(-2)
-    shifted[..., 1:, :, :] -= agreement.unsqueeze(-1)
-    return project_simplex((shifted / unit[..., None]).flatten(-2)).reshape(v.shape)
+    shifted[..., :-1, :, :] += multipliers.unsqueeze(-2)
+    shifted[..., 1:, :, :] -= multipliers.unsqueeze(-1)
+    return project_simplex((shifted / scale[..., None]).flatten(-2)).reshape(v.shape)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp.projections._arguments import bound, require, vectors
+from smoothsp.projections._arguments import as_vectors, broadcast_argument, require_all
 from smoothsp.projections.simplex import project_simplex
 
 # Steps from an estimate that is right up to a rounding of 1.
@@ -53,13 +53,13 @@ def prox_elastic_net(
     >>> prox_elastic_net(torch.tensor([3.0, -0.5, -2.0]), 1.0, 1.0).tolist()
     [1.0, -0.0, -0.5]
     """
-    v = _finite(v)
-    l1, l2 = _strength("l1", l1, v), _strength("l2", l2, v)
-    step = bound("step", step, v, v.shape)
-    require(torch.isfinite(step) & (step > 0), "step", step, "positive numbers")
-    wide, l1, l2, step = (x.double() for x in (v, l1, l2, step))
-    size = (wide.abs() - step * l1).clamp(min=0) / (1 + step * l2)
-    return (wide.sign() * size).to(v.dtype)
+    v = _as_finite(v)
+    l1, l2 = _as_strength("l1", l1, v), _as_strength("l2", l2, v)
+    step = broadcast_argument("step", step, v, v.shape)
+    require_all(torch.isfinite(step) & (step > 0), "step", step, "positive numbers")
+    result_dtype, l1, l2, step = (x.double() for x in (v, l1, l2, step))
+    size = (result_dtype.abs() - step * l1).clamp(min=0) / (1 + step * l2)
+    return (result_dtype.sign() * size).to(v.dtype)
 
 
 def project_elastic_net_ball(
@@ -111,40 +111,44 @@ def project_elastic_net_ball(
     >>> project_elastic_net_ball(torch.tensor([3.0, 0.5]), 1.0, 0.0, 2.0).tolist()
     [2.0, 0.0]
     """
-    v = _finite(v)
+    v = _as_finite(v)
     shape = v.shape[:-1]
-    l1, l2 = _strength("l1", l1, v, shape), _strength("l2", l2, v, shape)
-    require(l1 + l2 > 0, "l2", l2, "a positive number where l1 is 0")
-    radius = bound("radius", radius, v, shape)
-    require(torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers")
+    l1, l2 = _as_strength("l1", l1, v, shape), _as_strength("l2", l2, v, shape)
+    require_all(l1 + l2 > 0, "l2", l2, "a positive number where l1 is 0")
+    radius = broadcast_argument("radius", radius, v, shape)
+    require_all(
+        torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers"
+    )
     l1, l2, radius = (x.double().unsqueeze(-1) for x in (l1, l2, radius))
     size = v.abs().double()
     # in units of the largest entry and of its penalty, so that no square is lost
     unit = size.detach().amax(-1, keepdim=True)
     unit = unit.masked_fill(unit == 0, 1)
     price = (l1 + l2 * unit).detach()
-    require(torch.isfinite(price), "l2", l2 * unit, "products with v below 1e308")
+    require_all(torch.isfinite(price), "l2", l2 * unit, "products with v below 1e308")
     u, radius = size / unit, radius / unit / price
     l1, l2 = l1 / price, l2 * unit / price
     with torch.no_grad():
         penalty = (l1 * u + l2 / 2 * u * u).sum(-1, keepdim=True)
         inside = penalty <= radius
         below = (unit - size) / unit
-        support = _support(below, l1, l2, radius) & ~inside
-    held = u.masked_fill(~support, 0)
-    excess = (2 * l1 * held + l2 * held * held).sum(-1, keepdim=True) - 2 * radius
+        support = _support_size(below, l1, l2, radius) & ~inside
+    is_inside = u.masked_fill(~support, 0)
+    excess = (2 * l1 * is_inside + l2 * is_inside * is_inside).sum(
+        -1, keepdim=True
+    ) - 2 * radius
     count = support.sum(-1, keepdim=True)
     ratio = excess / (2 * radius * l2 + l1.square() * count).masked_fill(inside, 1)
     ratio = ratio.masked_fill(inside, 0)
     t = ratio / (1 + (1 + l2 * ratio).clamp(min=0).sqrt())
-    w = (held - t * l1).masked_fill(~support, 0) / (1 + t * l2)
+    w = (is_inside - t * l1).masked_fill(~support, 0) / (1 + t * l2)
     with torch.no_grad():
-        exact = _point(below, l1, l2, radius, support, t, w)
+        exact = _refine_threshold(below, l1, l2, radius, support, t, w)
     w = unit * (w + (exact - w).detach())
     return torch.where(inside, v, v.sign() * w.to(v.dtype))
 
 
-def _point(
+def _refine_threshold(
     below: Tensor,
     l1: Tensor,
     l2: Tensor,
@@ -213,30 +217,32 @@ def project_l1_ball(
     >>> project_l1_ball(torch.tensor([1.0, -0.5])).tolist()
     [0.75, -0.25]
     """
-    v = _finite(v)
-    radius = bound("radius", radius, v, v.shape[:-1])
-    require(torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers")
+    v = _as_finite(v)
+    radius = broadcast_argument("radius", radius, v, v.shape[:-1])
+    require_all(
+        torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers"
+    )
     size = v.abs()
     inside = (size.detach().sum(-1) <= radius.detach()).unsqueeze(-1)
     # a small radius is not lost in the digits of large entries
     return torch.where(inside, v, v.sign() * project_simplex(size, radius))
 
 
-def _finite(v: object) -> Tensor:
-    found = vectors(v)
-    require(torch.isfinite(found), "v", found, "finite numbers")
-    return found
+def _as_finite(v: object) -> Tensor:
+    tensor = as_vectors(v)
+    require_all(torch.isfinite(tensor), "v", tensor, "finite numbers")
+    return tensor
 
 
-def _strength(
+def _as_strength(
     name: str, value: Tensor | float, v: Tensor, shape: torch.Size | None = None
 ) -> Tensor:
-    found = bound(name, value, v, v.shape if shape is None else shape)
-    require(torch.isfinite(found) & (found >= 0), name, found, "numbers >= 0")
-    return found
+    tensor = broadcast_argument(name, value, v, v.shape if shape is None else shape)
+    require_all(torch.isfinite(tensor) & (tensor >= 0), name, tensor, "numbers >= 0")
+    return tensor
 
 
-def _support(below: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
+def _support_size(below: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
     """The entries that are not 0 on the sphere, largest first until one is.
 
     Entries are ``1 - below``, the largest is 1. At the multiplier at which an entry
@@ -245,10 +251,10 @@ def _support(below: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
     below, order = below.sort(dim=-1, stable=True)
     size = 1 - below
     count = torch.arange(1, below.shape[-1] + 1, dtype=below.dtype, device=below.device)
-    ahead = count * below - below.cumsum(-1)
+    is_in_support = count * below - below.cumsum(-1)
     squares = count * below.square() - 2 * below * below.cumsum(-1)
     squares = squares + below.square().cumsum(-1)
-    share = l1 / (l1 + l2 * size)
-    held = share * (l1 * ahead + l2 / 2 * share * squares) < radius
-    held = held.cumprod(-1).bool() & (size > 0)
-    return torch.zeros_like(held).scatter(-1, order, held)
+    cumulative = l1 / (l1 + l2 * size)
+    norm_at = cumulative * (l1 * is_in_support + l2 / 2 * cumulative * squares) < radius
+    norm_at = norm_at.cumprod(-1).bool() & (size > 0)
+    return torch.zeros_like(norm_at).scatter(-1, order, norm_at)

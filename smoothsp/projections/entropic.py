@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp.projections._arguments import bound, require, vectors
+from smoothsp.projections._arguments import as_vectors, broadcast_argument, require_all
 
 
 def project_capped_simplex_kl(
@@ -60,27 +60,27 @@ def project_capped_simplex_kl(
     >>> project_capped_simplex_kl(v, 0.5).tolist()
     [0.5, 0.25, 0.25]
     """
-    v = vectors(v)
-    upper = bound("upper", upper, v, v.shape)
-    total = bound("total", total, v, v.shape[:-1])
-    require(upper > 0, "upper", upper, "positive numbers")
-    require(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
-    require(v < torch.inf, "v", v, "no NaN and no +inf")
+    v = as_vectors(v)
+    upper = broadcast_argument("upper", upper, v, v.shape)
+    total = broadcast_argument("total", total, v, v.shape[:-1])
+    require_all(upper > 0, "upper", upper, "positive numbers")
+    require_all(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
+    require_all(v < torch.inf, "v", v, "no NaN and no +inf")
     with torch.no_grad():
-        full, feasible = _full(v.double(), upper.double(), total.double())
+        full, feasible = _at_upper_bound(v.double(), upper.double(), total.double())
     words = "at most the sum of upper, where v is above -inf"
-    require(feasible, "total", total, words)
-    rest = total - upper.masked_fill(~full, 0).sum(-1)
+    require_all(feasible, "total", total, words)
+    remaining = total - upper.masked_fill(~full, 0).sum(-1)
     free = ~full & (v > -torch.inf)
-    some = free.any(-1, keepdim=True)
+    has_mass = free.any(-1, keepdim=True)
     # rows without a free entry have all they need at their bounds
-    logs = v.masked_fill(~free, -torch.inf).masked_fill(~some, 0)
-    inside = logs.softmax(-1) * rest.clamp(min=0).unsqueeze(-1)
+    logs = v.masked_fill(~free, -torch.inf).masked_fill(~has_mass, 0)
+    inside = logs.softmax(-1) * remaining.clamp(min=0).unsqueeze(-1)
     inside = torch.minimum(inside.masked_fill(~free, 0), upper)
     return torch.where(full, upper, inside)
 
 
-def _full(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+def _at_upper_bound(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     """Return True for entries at their bound, and whether the bounds leave room."""
     total = total.unsqueeze(-1)
     real = v > -torch.inf
@@ -88,9 +88,9 @@ def _full(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     top = v.amax(-1, keepdim=True).clamp(min=torch.finfo(v.dtype).min)
     v = (v - top).clamp(min=torch.finfo(v.dtype).min).masked_fill(~real, -torch.inf)
     caps = upper.masked_fill(~real, 0)
-    most = caps.sum(-1, keepdim=True)
+    max_count = caps.sum(-1, keepdim=True)
     slack = 8 * torch.finfo(torch.float32).eps * total
-    feasible = (most >= total - slack).squeeze(-1)
+    feasible = (max_count >= total - slack).squeeze(-1)
     excess = v - upper.log()
     ranked, order = excess.sort(dim=-1, descending=True)
     sorted_caps, logs = caps.gather(-1, order), v.gather(-1, order)
@@ -98,9 +98,9 @@ def _full(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     before = sorted_caps.cumsum(-1) - sorted_caps
     before = before.masked_fill(before.isnan(), torch.inf)
     mass = logs.flip(-1).logcumsumexp(-1).flip(-1)
-    rest = total - before
+    remaining = total - before
     # entry k is full as long as its share of the rest would exceed its bound
-    share = rest.clamp(min=0).log() + (logs - mass)
-    over = (rest > 0) & (share >= sorted_caps.log()) & (ranked > -torch.inf)
-    held = over.cumprod(-1).bool()
-    return torch.zeros_like(held).scatter(-1, order, held), feasible
+    scale = remaining.clamp(min=0).log() + (logs - mass)
+    over = (remaining > 0) & (scale >= sorted_caps.log()) & (ranked > -torch.inf)
+    is_capped = over.cumprod(-1).bool()
+    return torch.zeros_like(is_capped).scatter(-1, order, is_capped), feasible

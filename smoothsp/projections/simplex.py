@@ -16,7 +16,7 @@ from smoothsp._kernels.svm import projections
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
-from smoothsp.projections._arguments import bound, require, vectors
+from smoothsp.projections._arguments import as_vectors, broadcast_argument, require_all
 
 
 def project_simplex(
@@ -59,16 +59,16 @@ def project_simplex(
     >>> project_simplex(torch.tensor([1.0, 0.5, -2.0])).tolist()
     [0.75, 0.25, 0.0]
     """
-    v = vectors(v)
-    total = bound("total", total, v, v.shape[:-1])
-    require(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
-    require(v < torch.inf, "v", v, "no NaN and no +inf")
-    require((v > -torch.inf).any(-1), "v", v.amax(-1), "a finite entry in each row")
+    v = as_vectors(v)
+    total = broadcast_argument("total", total, v, v.shape[:-1])
+    require_all(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
+    require_all(v < torch.inf, "v", v, "no NaN and no +inf")
+    require_all((v > -torch.inf).any(-1), "v", v.amax(-1), "a finite entry in each row")
     # the same point, and a small total is not lost in the digits of large entries
     v = v - v.detach().amax(-1, keepdim=True)
     with torch.no_grad():
         if is_eager_tensor(v) and is_eager_tensor(total):
-            b = _compiled(projections.project_simplex, v, total.reshape(-1))
+            b = _run_rows(projections.project_simplex, v, total.reshape(-1))
         else:
             b = (v - _simplex_threshold(v, total).unsqueeze(-1)).clamp(min=0)
     if not (torch.is_grad_enabled() and (v.requires_grad or total.requires_grad)):
@@ -125,16 +125,16 @@ def project_weston_watkins(
     >>> project_weston_watkins(torch.tensor([2.0, 1.0]), 1.0).tolist()
     [1.0, 0.0]
     """
-    v = vectors(v)
-    upper = bound("upper", upper, v, v.shape)
-    require(torch.isfinite(upper) & (upper >= 0), "upper", upper, "numbers >= 0")
-    require(v < torch.inf, "v", v, "no NaN and no +inf")
+    v = as_vectors(v)
+    upper = broadcast_argument("upper", upper, v, v.shape)
+    require_all(torch.isfinite(upper) & (upper >= 0), "upper", upper, "numbers >= 0")
+    require_all(v < torch.inf, "v", v, "no NaN and no +inf")
     with torch.no_grad():
         if is_eager_tensor(v) and is_eager_tensor(upper):
             rows = upper.reshape(-1, v.shape[-1])
-            b = _compiled(projections.project_weston_watkins, v, rows)
+            b = _run_rows(projections.project_weston_watkins, v, rows)
         else:
-            b = _capped(v, upper)
+            b = _weston_watkins_by_sorting(v, upper)
     if not (torch.is_grad_enabled() and (v.requires_grad or upper.requires_grad)):
         return b
     full = (b >= upper) & (b > 0)
@@ -145,12 +145,12 @@ def project_weston_watkins(
     return torch.where(full, upper, inside)
 
 
-def _compiled(kernel: Callable[..., None], v: Tensor, limit: Tensor) -> Tensor:
+def _run_rows(kernel: Callable[..., None], v: Tensor, limit: Tensor) -> Tensor:
     rows = v.detach().reshape(-1, v.shape[-1]).contiguous()
     out = torch.empty_like(rows)
-    given = to_numpy(rows), to_numpy(limit)
-    lanes = np.zeros(64 // rows.itemsize, given[0].dtype)
-    run_rows(kernel, len(rows), 8 * rows.numel(), *given, lanes, out.numpy())
+    args = to_numpy(rows), to_numpy(limit)
+    lanes = np.zeros(64 // rows.itemsize, args[0].dtype)
+    run_rows(kernel, len(rows), 8 * rows.numel(), *args, lanes, out.numpy())
     return out.reshape(v.shape)
 
 
@@ -167,7 +167,7 @@ def _simplex_threshold(v: Tensor, total: Tensor) -> Tensor:
     return mass / count.squeeze(-1)
 
 
-def _capped(v: Tensor, upper: Tensor) -> Tensor:
+def _weston_watkins_by_sorting(v: Tensor, upper: Tensor) -> Tensor:
     """All breakpoints sorted at once; the first piece that holds the root."""
     # no root is above the sum of bounds: beyond it an entry is full
     v = torch.minimum(v.clamp(min=0), upper.sum(-1, keepdim=True) + upper)
@@ -179,8 +179,8 @@ def _capped(v: Tensor, upper: Tensor) -> Tensor:
     inside = torch.cat([v, -v], -1).gather(-1, order).cumsum(-1)
     full = torch.cat([0 * upper, upper], -1).gather(-1, order).cumsum(-1)
     following = torch.nn.functional.pad(points[..., 1:], (0, 1)).clamp(min=0)
-    found = (full + inside >= (free + 1) * following) | (following == 0)
-    first = found.to(torch.int8).argmax(-1, keepdim=True)
+    result = (full + inside >= (free + 1) * following) | (following == 0)
+    first = result.to(torch.int8).argmax(-1, keepdim=True)
     mass = (full + inside).gather(-1, first)
     threshold = mass / (free.gather(-1, first) + 1)
     # one step of Newton takes away what the running sums have lost

@@ -186,15 +186,15 @@ BOXES = {
     ),
     "no image": (
         annotation(image_id=9),
-        "annotation 3: expected an id that is there as image_id",
+        "annotation 3: expected a listed id as image_id",
     ),
     "no category": (
         annotation(category_id=2),
-        "annotation 3: expected an id that is there as cat",
+        "annotation 3: expected a listed id as cat",
     ),
     "a list": (
         annotation(image_id=[7]),
-        "annotation 3: expected an id that is there as ima",
+        "annotation 3: expected a listed id as ima",
     ),
 }
 

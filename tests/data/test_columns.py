@@ -217,11 +217,14 @@ ROWS = [line + "\n" for line in CONLLU_LINES]
     [
         (
             GOOD + "b X O\n",
-            "line 4: expected 2 columns parted by blanks as on line 1, got",
+            "line 4: expected 2 columns separated by blanks as on line 1, got",
         ),
         (GOOD + "a\nb O\n", r"line 4: expected 2 .*, got 1 \('a'\)"),
         ("a\nb O\nc O\n", r"line 1: expected 2 columns .* as on line 2, got 1 \('a'\)"),
-        ("a\tO\nb\tO\nc O\n", r"line 3: expected 2 columns parted by tabs .*, got 1"),
+        (
+            "a\tO\nb\tO\nc O\n",
+            r"line 3: expected 2 columns separated by tabs .*, got 1",
+        ),
         ("a\tO\nb\t\nc\tO\n", r"line 2: expected 2 columns .*, got 1 \('b'\)"),
         ("a\tO\n\tO\n", "line 2: expected a word in column 1, got an empty one. Write"),
         ("a\tO\n #\tb\tO\nc\tO\n", "line 2: expected 2 columns"),
@@ -270,7 +273,7 @@ CONLLU_FAULTS = {
     "a number with zeros": ("01" + ROWS[0][1:], "line 1: expected word 1, got '01'"),
     "no columns": (
         ROWS[0] + "no columns\n",
-        "line 2: expected 10 columns parted by ta",
+        "line 2: expected 10 columns separated by",
     ),
     "nine columns": (
         ROWS[0].rpartition("\t")[0] + "\n",
@@ -282,7 +285,7 @@ CONLLU_FAULTS = {
     ),
     "blanks": (
         ROWS[0].replace("\t", " "),
-        "line 1: expected 10 columns parted by tabs",
+        "line 1: expected 10 columns separated by tabs",
     ),
     "no word": (ROWS[0].replace("Orla", ""), "line 1: expected a word, got an empty"),
     "comments alone": (f"# a = b\n\n{ROWS[0]}", "line 1: expected the words of a sent"),
@@ -346,7 +349,7 @@ def test_bad_sentences_are_left_out_and_counted(write, capsys):
     assert read(path, Layout(skip_bad=True)).sentences == 2 * ONE
     output = capsys.readouterr().err
     assert "left out 2 of 4 sentences" in output
-    assert "line 6: expected 2 columns parted by tabs as on line 1, got 3" in output
+    assert "line 6: expected 2 columns separated by tabs as on line 1, got 3" in output
     lines = write('{"words": ["a"]}\n{"words": ["a"], "tags": ["O"]}', "x.jsonl")
     assert len(read(lines, Layout(skip_bad=True)).sentences) == 1
     with pytest.raises(ValueError, match="expected at least one sentence, got none"):

@@ -80,7 +80,7 @@ def test_the_last_files_are_held_out(tmp_path):
         (b"\n( (S (NN a) b) )", r"x, line 2: expected \(LABEL .* in this tree"),
         (b"( (S (NN)) )", r"x, line 1: expected \(LABEL .* in this tree"),
         (b"( (NN \xc3\xa9) )\n( (NN \xe9) )", r"x, line 2: expected UTF-8, got the"),
-        (b"(" * 3000, "x, line 1: expected trees of at most 400 brackets within"),
+        (b"(" * 3000, "x, line 1: expected trees of at most 400 nested brackets"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(content, message):

@@ -59,7 +59,7 @@ def test_of_a_chain_against_all_its_outputs(kind, listed, monkeypatch):
     model, potentials, y = chain_network(kind)
     A = rows(model, potentials, Chain, y, EVERY)
     if not listed:
-        monkeypatch.setattr(constants, "_LISTED", 1)
+        monkeypatch.setattr(constants, "_MAX_ENUMERATED", 1)
     found = smoothness_constants(Chain, potentials(), y, model.parameters())
     R = float(A.norm(dim=1).max())
     assert found.exact is listed

@@ -35,8 +35,8 @@ FAULTS = {
     "scale not squared": (KERNEL, "step = a / (d * d)", "step = a / d"),
     "derivative without the multiplier": (
         "projections/box",
-        "return (held + v + moved).to(box.v.dtype)",
-        "return (held + v + moved.detach()).to(box.v.dtype)",
+        "return (fixed_total + v + shifted).to(box.v.dtype)",
+        ("return (fixed_total + v + shifted.detach()).to(box.v.dtype)"),
     ),
     "one entry too few at its bound": (
         "projections/entropic",
@@ -45,8 +45,8 @@ FAULTS = {
     ),
     "support of the ball too large": (
         "projections/elastic_net",
-        "held = held.cumprod(-1).bool() & (size > 0)",
-        "held = size > 0",
+        "norm_at = norm_at.cumprod(-1).bool() & (size > 0)",
+        "norm_at = size > 0",
     ),
     "steps of another quadratic": (
         AGM + "estimate_functions",

@@ -101,8 +101,8 @@ FAULTS = {
     ),
     "rows of one size visit one definition less": (
         ENGINE + "circuit",
-        "order[: topology.depth_first_order(*given, np.array([root]), order)]",
-        "order[1 : topology.depth_first_order(*given, np.array([root]), order)]",
+        ("order[: topology.depth_first_order(*args, np.array([root]), order)]"),
+        ("order[1 : topology.depth_first_order(*args, np.array([root]), order)]"),
     ),
     "left factors for right": (
         ENGINE + "circuit",
@@ -111,8 +111,11 @@ FAULTS = {
     ),
     "each root that of the last row": (
         ENGINE + "circuit_batch",
-        "self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))",
-        "self.rows = RowRoots(order, np.ascontiguousarray(found[order], np.int64))",
+        ("self.rows = RowRoots(order, np.ascontiguousarray(root_array, np.int64))"),
+        (
+            "self.rows = RowRoots(order, "
+            "np.ascontiguousarray(root_array[order], np.int64))"
+        ),
     ),
     # the loops
     "leaves one lane off": (
@@ -192,29 +195,36 @@ FAULTS = {
     ),
     "relative entropy without its normalisers": (
         "oracles/_inference/distribution",
-        "total = q.log_partition() - p.log_partition() - _expected(p, change)",
-        "total = -_expected(p, change)",
+        (
+            "total = (\n            q.log_partition()\n            - "
+            "p.log_partition()\n            - _expected_score(p, "
+            "score_differences)\n        )"
+        ),
+        "total = -_expected_score(p, score_differences)",
     ),
     # derivatives
     "no factor of the row": (
         ENGINE + "engine",
-        "found.append(cpu.scale_in_place(weights, x))",
-        "found.append(x)",
+        "grads.append(cpu.scale_rows_inplace(weights, x))",
+        "grads.append(x)",
     ),
     "shared scores of rows that weigh alike": (
         ENGINE + "engine",
-        "found.append(cpu.add_weighted(weights, x))",
-        "found.append(x.sum(0))",
+        "grads.append(cpu.sum_weighted_rows(weights, x))",
+        "grads.append(x.sum(0))",
     ),
     "entropy with the wrong sign": (
         RULES,
         (
-            "return weight_rows(\n            -grad, self._slope(ctx), "
-            "self.engine.num_row_potentials, some\n        ), ()"
+            "return weight_rows(\n            -grad,\n            "
+            "self._covariance_with_scores(ctx),\n            "
+            "self.engine.num_row_potentials,\n            needs_grad,\n  "
+            "      ), ()"
         ),
         (
-            "return weight_rows(grad, self._slope(ctx), "
-            "self.engine.num_row_potentials, some), ()"
+            "return weight_rows(grad, "
+            "self._covariance_with_scores(ctx), "
+            "self.engine.num_row_potentials, needs_grad), ()"
         ),
     ),
 }

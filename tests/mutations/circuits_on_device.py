@@ -86,8 +86,8 @@ FAULTS = {
     ),
     "far rows forgotten": (
         ENGINE + "cuda",
-        "if len(again):",
-        "if len(again) > len(value):",
+        "if len(bad_rows):",
+        "if len(bad_rows) > len(value):",
     ),
 }
 

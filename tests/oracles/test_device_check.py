@@ -15,8 +15,8 @@ from smoothsp.oracles._chain import cuda
 from smoothsp.oracles._chain import kernel_checks as trials
 from smoothsp.oracles._inference import kernel_checks
 from tests.instances.circuits import semi_markov, small
-from tests.kernels.cpu_references import DEVICE, WIDE, Twins, kernels, ugly_case
-from tests.kernels.test_circuit_twins import choose, sums
+from tests.num_kernels.cpu_references import DEVICE, WIDE, Twins, kernels, ugly_case
+from tests.num_kernels.test_circuit_twins import choose, sums
 from tests.oracles.test_cuda_ops import compare
 from tests.sweeps import thinned
 
@@ -94,7 +94,7 @@ def test_right_kernels_pass(name, dtype, watched):
     assert not kernel_checks._failed
     (file,) = watched.iterdir()
     tried = json.loads(file.read_text())["passed"]
-    together = len(trials.TRAINING) if name in trials.TRAINING else 1
+    together = len(trials.TRAINING_KERNELS) if name in trials.TRAINING_KERNELS else 1
     assert len(tried) == 2 * (together + (name == "log_partition"))
 
 
@@ -132,7 +132,7 @@ def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
     for _ in range(2):
         for size in SIZES[:2]:
             compare("decode", twins(size))
-    once = len(trials.TRAINING)
+    once = len(trials.TRAINING_KERNELS)
     # transitions that are shared, and those of each step
     assert len(tried) == 2 * once
     compare("decode", twins((1, 2, 17, False)))

@@ -75,7 +75,7 @@ def test_questions_of_structures_keep_the_promises_of_the_registration(name):
     }[name]
     kinds = [in_graphs.FLOAT, in_graphs.INT, in_graphs.BOOL]
     kinds = kinds[: {"log_partition": 1, "decode": 2, "decode_topk": 3}[name]]
-    given = name, made_of.number, k, list(made_of.tensors), [], [arcs], []
+    given = name, made_of.call_index, k, list(made_of.tensors), [], [arcs], []
     torch.library.opcheck(in_graphs.structure_op._opoverload, (*given, shapes, kinds))
     if name == "log_partition":
         arcs.requires_grad_(False)

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from smoothsp.oracles import Chain
 from smoothsp.projections import project_chain_marginals, project_simplex
-from smoothsp.projections.chain_marginals import _tables
+from smoothsp.projections.chain_marginals import _project_tables
 from tests.sweeps import thinned
 
 UNIT = torch.ones(1, 1)
@@ -87,11 +87,13 @@ def test_differences_of_marginals_are_the_slope_of_the_dual():
 
     def dual(shift):
         # the minimum of |b - v|^2 / 2 - <shift, B b> over simplices
-        b = _tables(v, torch.tensor(shift), UNIT).numpy()
+        b = _project_tables(v, torch.tensor(shift), UNIT).numpy()
         return 0.5 * np.sum((b - v.numpy()) ** 2) - shift.ravel() @ (agree @ b.ravel())
 
     at, step = rng.normal(size=(3, 3)), 1e-6
-    slope = -(agree @ _tables(v, torch.tensor(at), UNIT).numpy().ravel()).reshape(3, 3)
+    slope = -(
+        agree @ _project_tables(v, torch.tensor(at), UNIT).numpy().ravel()
+    ).reshape(3, 3)
     for t, j in np.ndindex(3, 3):
         e = np.zeros((3, 3))
         e[t, j] = step

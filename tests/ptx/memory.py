@@ -78,7 +78,7 @@ class Memory:
         self.owned = np.zeros(len(self.bytes), bool)
         self.names: list[tuple[int, str]] = []
         granules = len(self.bytes) // granule
-        self.reads, self.writes = Trail(granules), Trail(granules)
+        self.saved, self.writes = Trail(granules), Trail(granules)
 
     def add(self, at: int, content: Array, name: str) -> None:
         self.bytes[at : at + len(content)] = content
@@ -105,7 +105,7 @@ class Memory:
         """Return values [count, n] from n places."""
         cells, spread = self._cells(place, kind.itemsize * count, access)
         self._refuse(self.writes.conflicts(cells, spread), self.writes, cells, access)
-        self.reads.mark(cells, spread)
+        self.saved.mark(cells, spread)
         return self.bytes.view(kind)[_elements(place, count, kind)]
 
     def write(self, place: Array, values: Array, access: Access) -> None:
@@ -115,7 +115,7 @@ class Memory:
         view, where = self.bytes.view(kind), _elements(place, count, kind)
         changed = (view[where] != values).any(0)
         changed = np.broadcast_to(changed, (len(cells) // len(place), len(place)))
-        for trail in (self.reads, self.writes):
+        for trail in (self.saved, self.writes):
             threads, warps, blocks = trail.conflicts(cells, spread)
             found = [threads & changed.ravel(), warps & changed.ravel(), blocks]
             self._refuse(found, trail, cells, access)

@@ -1,1 +1,1 @@
-"""Solvers side by side, with equal budgets."""
+"""Comparison of solvers with equal budgets."""

@@ -1,4 +1,4 @@
-"""A race of solvers: equal budgets, looks at equal costs, one objective for all."""
+"""Comparison of solvers at equal costs, by one objective."""
 
 import importlib
 import math
@@ -130,7 +130,7 @@ class Comparison:
             runs: dict[str, dict[int, list[CurvePoint]]] = {}
             for row in self.rows:
                 run = runs.setdefault(row["solver"], {}).setdefault(row["seed"], [])
-                # what diverged has no gap, and its metrics say nothing
+                # Values of a diverged run are shown as infinite.
                 diverged = math.isinf(row["primal"])
                 value = math.inf if diverged else value_of(row)
                 run.append(CurvePoint(row["look"], row[x], value))
@@ -323,7 +323,7 @@ def compare(
 
 
 def _require_functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
-    """A dict of functions."""
+    """Validate a dict of functions by name."""
     if not isinstance(value, Mapping):
         raise TypeError(
             f"{name}: expected a dict of functions, got {checks.short_repr(value)}"
@@ -338,7 +338,7 @@ def _require_functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _as_list(name: str, value: Any) -> list[Any]:
-    """A sequence as a list."""
+    """Convert a sequence to a list; raise for other types."""
     try:
         return list(value)
     except TypeError as error:
@@ -356,7 +356,7 @@ def _make_solver(
 
 @contextmanager
 def _append_to_errors(subject: str) -> Iterator[None]:
-    """Errors end with the subject, without ``add_note`` of Python 3.11."""
+    """Append the subject to messages of errors: ``add_note`` needs Python 3.11."""
     try:
         yield
     except Exception as error:
@@ -367,7 +367,7 @@ def _append_to_errors(subject: str) -> Iterator[None]:
             error.args = (message, *other_args, f"({subject})")
         if subject in str(error):
             raise
-        # those of files make up their messages
+        # OSError composes its message from errno, not from args.
         error_name = type(error).__name__
         raise RuntimeError(f"{error_name}: {error} ({subject})") from error
 
@@ -380,7 +380,7 @@ def _require_increasing(looks: Sequence[float]) -> list[float]:
 
 
 class _ComparisonRuns:
-    """Problem, looks and objective of all runs."""
+    """Problem, thresholds and objective of all runs."""
 
     def __init__(
         self,
@@ -392,10 +392,10 @@ class _ComparisonRuns:
         cold_solvers: Mapping[str, Any],
     ) -> None:
         self.problem, self.looks, self.unit = problem, looks, unit
-        # not warm yet: each makes a pass that is not counted
+        # Solvers without an uncounted warm-up pass yet.
         self.metrics, self.cold_solvers = metrics, dict(cold_solvers)
         self.objective = objective or make_common_objective(problem, cold_solvers)
-        # duals of solvers are below the minima of their own objectives
+        # Duals bound the default objective, not an objective of the user.
         self.has_duals = objective is None
         self.shared_settings = {
             "problem": f"{type(problem).__name__} of {len(problem)} examples, "
@@ -408,13 +408,13 @@ class _ComparisonRuns:
         }
 
     def describe_run(self, solver: Any) -> dict[str, str]:
-        """All that decides a run, in words."""
+        """Settings that determine the rows of a run, as text."""
         return {**self.shared_settings, "solver": describe_settings(solver)}
 
     def run_solver(
         self, name: str, seed: int, solver: Any, stored_run: StoredRun
     ) -> list[Row]:
-        """Run a solver to the last look, and store its rows."""
+        """Run a solver to the last threshold and store its rows."""
         rows, state = stored_run.load_interrupted()
         recorder = _RunRecorder(self, name, seed, rows)
         try:
@@ -438,7 +438,7 @@ class _ComparisonRuns:
         return rows
 
     def _warm_up(self, name: str) -> None:
-        """Make a pass that is not counted, before the first run of a solver."""
+        """Make one uncounted pass: first calls compile kernels and fill caches."""
         solver = self.cold_solvers.pop(name, None)
         if solver is None:
             return
@@ -452,7 +452,7 @@ class _ComparisonRuns:
             with observe_runs(stop_after_first_pass):
                 solution = self._solve(solver, None)
         except Exception:
-            # the run will fail in the same way
+            # The run itself raises the same error, with its name and seed.
             return
         if not passes:
             raise TypeError(
@@ -464,7 +464,7 @@ class _ComparisonRuns:
             raise KeyboardInterrupt
 
     def _solve(self, solver: Any, state: State | None) -> Solution:
-        # without an argument that is not needed: not all solvers know all
+        # Pass resume only if needed: not all solvers have the parameter.
         options: dict[str, Any] = {} if state is None else {"resume": state}
         if hasattr(solver, "solve"):
             solution: Solution = solver.solve(self.problem, **options)
@@ -473,7 +473,7 @@ class _ComparisonRuns:
 
 
 class _RunRecorder:
-    """Looks at one run when it has spent enough."""
+    """Observer that adds a row when a run reaches the next threshold of its costs."""
 
     def __init__(
         self, race: _ComparisonRuns, name: str, seed: int, rows: list[Row]
@@ -481,7 +481,7 @@ class _RunRecorder:
         self.race, self.name, self.seed, self.rows = race, name, seed, rows
         self.diverged = False
         self.weights: Callable[[], NDArray[np.float64]] | None = None
-        # the metric that is computed
+        # name of the metric being computed, for messages
         self.metric: str | None = None
         self.costs: Row = self._costs(0, 0, 0.0)
 
@@ -516,7 +516,7 @@ class _RunRecorder:
             self.append_diverged_row("the objective leaves float64")
             return
         bounds = [row["dual"] for row in self.rows]
-        # -inf is a bound of nothing
+        # A dual of -inf is no bound.
         bounds = [x for x in (*bounds, float(bound)) if x > -math.inf]
         dual = max(bounds, default=math.nan) if race.has_duals else math.nan
         values: Row = {}
@@ -537,7 +537,7 @@ class _RunRecorder:
         )
 
     def is_divergence(self, error: Exception) -> bool:
-        """Whether the error is that of a run that diverged."""
+        """Whether an error comes from divergence, not from a metric."""
         if self.metric is not None or isinstance(error, FloatingPointError):
             return self.metric is None
         with suppress(Exception):
@@ -557,14 +557,14 @@ class _RunRecorder:
         self.rows[-1]["status"] = f"diverged: {status}"
 
     def _next_threshold(self) -> float:
-        """The look that comes next, or the last one."""
+        """The next threshold, or the last one."""
         previous_threshold = self.rows[-1]["look"] if self.rows else -math.inf
         return next(
             (x for x in self.race.looks if x > previous_threshold), self.race.looks[-1]
         )
 
     def append_last_row(self, solution: Solution) -> None:
-        """Look at the end of a run that stopped before the last look."""
+        """Add the last row of a run that stopped before the last threshold."""
         if self.diverged:
             return
         if not self.rows or solution.passes > self.rows[-1]["passes"]:

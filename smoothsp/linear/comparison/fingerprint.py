@@ -1,4 +1,4 @@
-"""Settings of solvers and problems in words, to tell runs apart."""
+"""Descriptions of solvers and problems as text, to identify stored runs."""
 
 import dataclasses
 import functools
@@ -12,14 +12,14 @@ import torch
 from smoothsp.linear.engines.run_monitor import RunLimits
 from smoothsp.linear.inputs import arrays
 
-# Deeper, objects are described by their type alone.
+# Objects nested deeper are described by their type alone.
 _MAX_DEPTH = 4
 
 
 def describe_settings(value: Any, depth: int = 0) -> str:
-    """The type of a value and its attributes, without addresses in memory.
+    """Describe a value by its type and attributes, without memory addresses.
 
-    Budgets, callbacks and progress bars of a solver have no part in it.
+    Of the limits of a solver only the tolerance is included.
     """
     describe_nested = functools.partial(describe_settings, depth=depth + 1)
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""The objective that compared solvers have in common, computed by the problem."""
+"""Common objective of compared solvers, evaluated by the problem."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _HINT = "give objective=, a function of w"
 
 
 class _Terms(NamedTuple):
-    """Terms of an objective."""
+    """Loss, regularisation and bounds that determine an objective."""
 
     loss: str
     lam: float
@@ -25,7 +25,7 @@ class _Terms(NamedTuple):
 
 
 def make_common_objective(problem: Any, solvers: Mapping[str, Any]) -> Objective:
-    """``lam / 2 |w|^2 + l1 |w|_1`` and the loss, which all solvers must agree on."""
+    """Return ``lam / 2 |w|^2 + l1 |w|_1 + loss``; raise if solvers differ in terms."""
     terms: dict[_Terms, str] = {}
     for name, solver in solvers.items():
         if getattr(solver, "domain", "space") != "space":
@@ -71,14 +71,14 @@ def _extract_terms(solver: Any, is_squared_loss: bool) -> _Terms | None:
 
 
 def as_number(name: str, value: Any) -> float:
-    """A number, which may be an array or a tensor without axes."""
+    """Convert a number, or an array or tensor without axes, to float."""
     if getattr(value, "shape", None) == ():
         value = value.item()
     return checks.as_number(name, value)
 
 
 def evaluate_objective(objective: Objective, w: NDArray[np.float64]) -> float:
-    """The objective; infinite where weights or potentials leave float64."""
+    """Evaluate the objective; infinite if weights or potentials overflow."""
     if not np.isfinite(w).all():
         return math.inf
     try:

@@ -1,4 +1,4 @@
-"""Runs of a comparison in a folder: a file for each, whole or not there."""
+"""Stored runs of a comparison: one file for each, written atomically."""
 
 import hashlib
 import io
@@ -16,21 +16,21 @@ from smoothsp.linear.inputs import states
 from smoothsp.optim import curves
 
 Row = dict[str, Any]
-# Of a state of an interrupted run: its rows so far.
+# Key of the rows so far in the state of an interrupted run.
 _ROWS = "rows_of_comparison"
 
 
 class StoredRun:
-    """The files of one run: its rows, or an interrupted run with its state.
+    """Files of one run: rows if finished, rows and state if interrupted.
 
     Parameters
     ----------
     folder
-        Folder of all runs; None keeps nothing.
+        Folder of all runs; None stores nothing.
     name, seed
-        Of the run.
+        Name of the solver and seed.
     settings
-        Settings in words. Runs of other settings have other files.
+        Settings as text; their hash is part of the file name.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StoredRun:
         self.rows_path, self.state_path = Path(f"{stem}.json"), Path(f"{stem}.npz")
 
     def load_finished(self) -> list[Row] | None:
-        """Rows of a finished run; None if there is none."""
+        """Read the rows of a finished run; None if there is no file."""
         if self.folder is None or not self.rows_path.exists():
             return None
         try:
@@ -59,7 +59,7 @@ class StoredRun:
         raise self._damaged_error(self.rows_path)
 
     def load_interrupted(self) -> tuple[list[Row], State | None]:
-        """Rows and state of an interrupted run; nothing if there is none."""
+        """Read rows and state of an interrupted run; ([], None) without a file."""
         if self.folder is None or not self.state_path.exists():
             return [], None
         try:
@@ -80,7 +80,7 @@ class StoredRun:
             return
         checksum = _compute_checksum(rows, self.settings)
         content = {"settings": self.settings, "rows": rows, "checksum": checksum}
-        curves.replace(self.rows_path, json.dumps(content, indent=1).encode())
+        curves.write_file(self.rows_path, json.dumps(content, indent=1).encode())
         self.state_path.unlink(missing_ok=True)
 
     def save_interrupted(self, rows: list[Row], state: State) -> None:
@@ -90,7 +90,7 @@ class StoredRun:
         buffer = io.BytesIO()
         arrays: Any = states.add_checksums({**state, _ROWS: np.array(json.dumps(rows))})
         np.savez(buffer, **arrays)
-        curves.replace(self.state_path, buffer.getvalue())
+        curves.write_file(self.state_path, buffer.getvalue())
 
     def _damaged_error(self, path: Path) -> ValueError:
         return ValueError(
@@ -100,6 +100,6 @@ class StoredRun:
 
 
 def _compute_checksum(rows: list[Row], settings: dict[str, str]) -> str:
-    """CRC-32 of a run, also as it was read."""
+    """CRC-32 of rows and settings; equal before and after JSON."""
     text = json.dumps([rows, settings], sort_keys=True)
     return f"{zlib.crc32(text.encode()):08x}"

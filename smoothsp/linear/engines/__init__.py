@@ -1,1 +1,1 @@
-"""Computations of solvers on problems: dual blocks, objectives, budgets."""
+"""Engines of linear solvers: dual blocks, objectives, run loops and budgets."""

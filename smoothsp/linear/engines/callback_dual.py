@@ -1,9 +1,8 @@
 """Block-coordinate Frank-Wolfe on any max oracle, in plain numpy.
 
-Step for step what ``compiled_dual`` does in compiled loops: given the same random
-numbers, the same iterates. Here ``w_i``, the share of example i in the weights, is a
-vector, dense or sparse as the corners of the problem are, and what an example has met
-is a list of outputs.
+The steps are those of ``compiled_dual``: equal random numbers give equal iterates.
+``w = sum_i w_i`` with a vector w_i for each example, dense or sparse as the features of
+the oracle's outputs; stored outputs are a list for each example.
 """
 
 import math
@@ -44,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 class CallbackEngine:
-    """A dual point of a problem with an oracle in Python, and steps from there."""
+    """Dual variables of a problem with an oracle in Python, and their steps."""
 
     compiled = False
 
@@ -63,7 +62,7 @@ class CallbackEngine:
         self._clip()
         self.blocks, self.ell = self.rows.zeros(n), np.zeros(n)
         self.gap_estimates = np.full(n, math.inf)
-        # not measured yet
+        # Infinite until the first certificate.
         self.last_gap = self._last_or_estimated_gap = math.inf
         self.num_steps = self.num_cache_hits = self.num_drop_steps = (
             self.step_oracle_calls
@@ -72,7 +71,7 @@ class CallbackEngine:
         self.output_cache = [[gold_output(self.rows.zero_vector())] for _ in range(n)]
 
     def _clip(self, change: Any = None) -> None:
-        """Weights from what is unclipped, where it ``moved`` if that is known."""
+        """Clip weights to their bounds, at the columns of a sparse change alone."""
         if not (self.sparse and change is not None):
             self.current_w = np.clip(self.unclipped_w, self._low, self._high)
             return
@@ -83,7 +82,7 @@ class CallbackEngine:
 
     @property
     def oracle_calls(self) -> int:
-        """Calls so far, those of certificates included."""
+        """Oracle calls so far, including certificates."""
         return self.step_oracle_calls + self.certificate_oracle_calls
 
     @property
@@ -98,7 +97,7 @@ class CallbackEngine:
 
     @property
     def w(self) -> Floats:
-        """Weights: of the average, if there is one."""
+        """Weights to return: with averaging, those of the average."""
         return self._averaged()[1].copy()
 
     def _averaged(self) -> tuple[Floats, Floats, float]:
@@ -116,14 +115,17 @@ class CallbackEngine:
     # steps
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
-        """A step on each of ``order``."""
+        """Make one step for each example of ``order``."""
         size = self.settings.batch_size
         self._update_gap_estimate()
         for start in range(0, len(order), size):
             self.visit_batch([int(i) for i in order[start : start + size]])
 
     def visit_by_gap(self, uniforms: Floats, gap_floor: float) -> int:
-        """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+        """Sample examples by estimated gaps until these sum to ``gap_floor``.
+
+        Returns the number of steps made.
+        """
         self._update_gap_estimate()
         for first in range(0, len(uniforms), self.settings.batch_size):
             sums = np.cumsum(self.gap_estimates)
@@ -136,16 +138,16 @@ class CallbackEngine:
         return len(uniforms)
 
     def _update_gap_estimate(self) -> None:
-        """Find the last exact gap; before any, the estimates' sum."""
+        """Set the gap of the cache rule: the last exact gap or the sum of estimates."""
         self._last_or_estimated_gap = self.last_gap
         if math.isinf(self.last_gap):
             self._last_or_estimated_gap = float(self.gap_estimates.sum())
 
     def visit_batch(self, chosen: list[int]) -> None:
-        """A step on each example, towards answers of the oracle at the weights before.
+        """Make one step for each example, with outputs at the weights before the batch.
 
-        All oracles are called at once; sizes of steps are those that are best when they
-        are taken, so that the dual never falls.
+        The oracle is called once for all. Line searches use the current weights, so the
+        dual never decreases.
         """
         missing = [i for i in dict.fromkeys(chosen) if not self._is_cache_hit(i)]
         corners = dict(zip(missing, self._call_oracle_batch(missing), strict=True))
@@ -161,7 +163,7 @@ class CallbackEngine:
             output.augmented_score = self._augmented_score(output.corner)
 
     def _is_cache_hit(self, i: int) -> bool:
-        """Whether the cache answers for example i."""
+        """Whether a stored output has a gap large enough to replace an oracle call."""
         self._refresh_scores(i)
         settings = self.settings
         if not settings.uses_cache:
@@ -286,6 +288,7 @@ class CallbackEngine:
 
     def _apply_step(self, i: int, step: Step, corner: Corner) -> float:
         gamma = step.size(self.settings.lam)
+        # Frank-Wolfe steps never decrease the dual; rounding can make the gap negative.
         if gamma == 0 or (step.kind == "fw" and step.gap <= 0):
             return 0.0
         change = gamma * step.w
@@ -296,6 +299,7 @@ class CallbackEngine:
             self.blocks[i], self.ell[i] = self._dual_vertex(corner)
         self._clip(change)
         if self.settings.averages:
+            # lag = v - average: iterates before this step lack its change.
             previous_weight_sum = self.num_steps * (self.num_steps - 1) / 2
             add(self.average_lag, previous_weight_sum * gamma * step.w)
             self.average_lag_ell += previous_weight_sum * gamma * step.ell
@@ -320,10 +324,10 @@ class CallbackEngine:
     # certificates
 
     def compute_certificate(self) -> tuple[float, float, float]:
-        """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
+        """Compute primal, dual and the exact gap of each example by n oracle calls."""
         self.certificate_oracle_calls += self.n
         if self.sparse:
-            # many examples at once
+            # The problem computes hinges of all examples in one call.
             self.hinges = self.problem.hinges(self.current_w)
             gaps = self.hinges / self.n - self.compute_expected_hinges()
         else:
@@ -348,29 +352,29 @@ class CallbackEngine:
         return primal + float(self.hinges.mean()), self.dual, gap
 
     def compute_expected_hinges(self) -> Floats:
-        """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
+        """``ell_i - lambda <w_i, w>`` of each example; needs no oracle call."""
         return self.ell - self.settings.lam * self.rows.dot_products(
             self.blocks, self.current_w
         )
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
-        """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
+        """Expected costs, and squared norms of expected features, under alpha_i."""
         expected_features = self.rows.scale(self.blocks, self.settings.lam * self.n)
         return self.n * self.ell, np.array(
             [squared_norm(row) for row in expected_features]
         )
 
     def rebuild_weights(self) -> None:
-        """Weights anew from the blocks: rounding does not add up."""
+        """Recompute w as the sum of w_i, without accumulated rounding errors."""
         self.unclipped_w = self.rows.sum(self.blocks)
         self._clip()
 
     # another lambda
 
     def shrink_duals(self, rho: float) -> None:
-        """``alpha <- rho alpha``, the rest on the gold outputs; for a smaller lambda.
+        """``alpha <- rho alpha``, gold outputs get 1 - rho; for a smaller lambda.
 
-        ``w_i`` is divided by lambda, so it stays as it is.
+        w_i is proportional to alpha / lambda, so that the weights stay.
         """
         self.ell *= rho
         for outputs in self.output_cache:
@@ -392,7 +396,7 @@ class CallbackEngine:
         self._clip()
 
     def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
-        """Start from the dual variables and weights of a state."""
+        """Set dual variables and weights to those of a state."""
         saved, expected = (
             self.rows.shape("blocks", state),
             (self.n, len(self.unclipped_w)),
@@ -415,7 +419,7 @@ class CallbackEngine:
     # saving
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
         counters = [
             self.num_steps,
             self.num_cache_hits,
@@ -443,7 +447,7 @@ class CallbackEngine:
         }
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Restore the arrays of ``state``."""
         self.load_duals(state)
         self.gap_estimates = state["estimates"].copy()
         self.average_lag, self.average_lag_ell = (

@@ -1,4 +1,4 @@
-"""Passes of SGD and of SVRG in plain numpy, eagerly: twins of the compiled loops.
+"""SGD and SVRG on dense vectors in numpy, with the iterates of the compiled loops.
 
     w_t = (1 - gamma_t lambda) w_{t-1} - gamma_t g_t ,   m_t = m_{t-1} + rho_t w_t
     x_t = x_{t-1} - gamma (g_i(x) - g_i(snapshot) + gbar + lambda x + kappa (x - z))
@@ -18,12 +18,12 @@ from smoothsp.linear.inputs import checks
 
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
-# From the number of a pass its order, sizes of steps, and weights in the average.
+# Function of the pass number: order, step sizes, and weights in the average.
 PassSchedule = Callable[[int], tuple[NDArray[np.int64], Flat, Flat]]
 
 
 class _SGDState(NamedTuple):
-    """After some passes: the iterate, the weighted sum of iterates, of weights."""
+    """Passes made, iterate w, weighted sum m of iterates, and sum of the weights."""
 
     passes: int
     w: Flat
@@ -32,7 +32,7 @@ class _SGDState(NamedTuple):
 
 
 class DenseSGD:
-    """Stochastic subgradient steps; see ``linear.sgd``."""
+    """Stochastic subgradient steps on dense vectors."""
 
     def __init__(self, objective: CallbackObjective, schedule: PassSchedule) -> None:
         self.objective, self.schedule = objective, schedule
@@ -40,7 +40,7 @@ class DenseSGD:
 
     @property
     def passes(self) -> int:
-        """Passes so far."""
+        """Number of passes made."""
         return self.sgd_state.passes
 
     @property
@@ -49,12 +49,12 @@ class DenseSGD:
         return self.passes * self.objective.n
 
     def initialise(self, w: Flat) -> None:
-        """Start from the weights w."""
-        # replaced as one, so that a signal cannot part them
+        """Set the iterate to w and discard the average."""
+        # One assignment replaces all, so that Ctrl-C cannot separate them.
         self.sgd_state = _SGDState(0, w, self.objective.zero_buffer(), 0.0)
 
     def run_pass(self) -> None:
-        """One pass."""
+        """Make one pass over the examples."""
         objective = self.objective
         passes, w, m, total = self.sgd_state
         order, rates, average_weights = self.schedule(passes)
@@ -75,12 +75,12 @@ class DenseSGD:
         )
 
     def weights(self) -> Flat:
-        """Weighted average of the iterates, or the last of them."""
+        """Weighted average of the iterates, or the last iterate without averaging."""
         _, w, m, total = self.sgd_state
         return m / total if total > 0 else w.copy()
 
     def state(self) -> State:
-        """Arrays from which ``load`` goes on."""
+        """Arrays from which ``load`` continues the run."""
         passes, iterate, m, total = self.sgd_state
         numbers = {"passes": np.array(passes), "total": np.array(total)}
         return {
@@ -91,7 +91,7 @@ class DenseSGD:
         }
 
     def load(self, state: State) -> None:
-        """Go on from what ``state`` returned."""
+        """Restore the arrays of ``state``."""
         w, m = np.empty((2, len(self.sgd_state.w)))
         checks.fill_from_state(state, iterate=w, m=m)
         self.sgd_state = _SGDState(int(state["passes"]), w, m, float(state["total"]))
@@ -107,9 +107,10 @@ def dense_svrg_epoch(
     mu: float,
     kappa: float,
 ) -> Flat:
-    """The mean of the iterates of one epoch from ``begin``, where the slopes are.
+    """Run one SVRG epoch from the snapshot; return the mean of its iterates.
 
-    ``c`` is ``kappa z - gbar``.
+    ``snapshot_gradients`` are those of the examples at the snapshot, and
+    ``c = kappa z - gbar``.
     """
     x, total = snapshot_w, objective.zero_buffer()
     decay = 1 - rate * (objective.lam + kappa)

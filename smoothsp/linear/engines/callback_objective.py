@@ -1,4 +1,4 @@
-"""The objective of a problem behind a Python oracle, and its gradient, in numpy."""
+"""Objective and gradient of problems with an oracle in Python, in numpy."""
 
 import math
 from typing import Any
@@ -22,10 +22,10 @@ Flat = NDArray[np.float64]
 
 
 class CallbackObjective:
-    """Objective of other problems: dense weights and gradients."""
+    """Objective of problems with a Python oracle: dense weights and gradients."""
 
     compiled = False
-    # whether ``one`` takes weights that are not added up yet
+    # whether example_loss_and_gradient takes a LazyCombination as weights
     accepts_lazy_weights = False
 
     def __init__(self, problem: Any, loss: Loss, lam: float) -> None:
@@ -48,21 +48,21 @@ class CallbackObjective:
             )
 
     def zero_buffer(self) -> Flat:
-        """Zeros as large as the weights."""
+        """New vector of zeros, of the size of the weights."""
         return np.zeros(self.problem.num_weights)
 
     def unpad(self, flat: Flat) -> Flat:
-        """A copy."""
+        """Copy of the weights, which have no padding here."""
         return flat.copy()
 
     def active_weights(self) -> NDArray[np.int64]:
-        """All weights."""
+        """Indices of the weights that gradients reach: all."""
         return np.arange(self.problem.num_weights)
 
     def example_loss_and_gradient(
         self, i: int, w: Any, mu: float
     ) -> tuple[float, Vector]:
-        """Loss of example i, and its slope."""
+        """Loss of example i and its gradient in w."""
         if self.loss.name == "hinge" or mu == 0:
             worst = self.problem.worst(i, w)
             psi = as_vector(worst.psi)
@@ -81,7 +81,7 @@ class CallbackObjective:
         return value, gradient
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
-        """The loss of each example."""
+        """Losses of all examples, ``(n,)``."""
         return np.array(
             [self.example_loss_and_gradient(i, flat, mu)[0] for i in range(self.n)]
         )
@@ -89,7 +89,7 @@ class CallbackObjective:
     def gradient(
         self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
-        """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
+        """Fill G with the mean gradient; return mean loss and per-example gradients."""
         example_gradients = make_vector_store(self.problem).zeros(
             self.n if per_example else 0
         )
@@ -105,5 +105,5 @@ class CallbackObjective:
         return total / self.n, example_gradients, np.empty(0)
 
     def as_start_weights(self, start: object) -> Flat:
-        """A copy of weights to start from."""
+        """Copy of user-given start weights, validated."""
         return check_start_weights(start, self.problem.num_weights)

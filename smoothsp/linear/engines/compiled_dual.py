@@ -1,4 +1,4 @@
-"""Block-coordinate Frank-Wolfe on chains: the state, and calls of compiled loops."""
+"""Block-coordinate Frank-Wolfe on chains: arrays of the state, calls of kernels."""
 
 import math
 from functools import cache
@@ -20,13 +20,13 @@ from smoothsp.linear.inputs.arrays import aligned_zeros, require_memory
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
-# Slots of an example at the start.
+# Outputs allocated for each example at first.
 _INITIAL_SLOTS = 4
 _MEMORY_HINT = "Fewer examples, labels or features take less."
 
 
 class ChainEngine:
-    """A dual point of a chain problem, its weights, and steps from there.
+    """Dual variables of a chain problem as marginals, its weights, and their steps.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class ChainEngine:
                 (settings.lower, settings.upper), problem.num_weights
             )
             low, high = problem.padded_weights(lower), problem.padded_weights(upper)
-            # bounds above 0 or below are the weights at the start
+            # With all weight on gold outputs v = 0: w is 0 clipped to the bounds.
             w = np.clip(w, low, high)
         self._primal = kernels.Primal(
             w=w,
@@ -85,13 +85,13 @@ class ChainEngine:
         stores_outputs = settings.uses_cache or settings.has_output_weights
         self.label_cache = LabelCache(problem) if stores_outputs else None
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
-        # not measured yet
+        # Infinite until the first certificate.
         self.last_gap = math.inf
         self.certificate_oracle_calls = 0
         self.num_certificates = 0
 
     def _add_transitions(self, labels: NDArray[np.int32], factor: float) -> None:
-        """``edges += factor`` at the pairs of neighbouring labels."""
+        """Add ``factor`` to the edge marginals at the transitions of a labelling."""
         s, labels = self._sequences, labels.astype(np.int64)
         example_index = np.repeat(np.arange(self.n), np.diff(s.offsets))
         first_positions = np.flatnonzero(example_index[1:] == example_index[:-1])
@@ -102,29 +102,29 @@ class ChainEngine:
 
     @property
     def kernel_structs(self) -> tuple[Any, Any, Any]:
-        """Data, weights and dual variables as compiled loops take them."""
+        """Structs of data, weights and dual variables for kernels."""
         return self._sequences, self._primal, self._duals
 
-    # what is known
+    # state
 
     @property
     def gap_estimates(self) -> Floats:
-        """Gaps of the examples at their last oracle calls."""
+        """Gaps ``(n,)`` at the last oracle call of each example."""
         return self._duals.gap_estimates
 
     @property
     def oracle_calls(self) -> int:
-        """Calls so far, those of certificates included."""
+        """Oracle calls so far, including certificates."""
         return int(self._counters.counts[CALLS]) + self.certificate_oracle_calls
 
     @property
     def num_steps(self) -> int:
-        """Visits so far."""
+        """Number of steps so far."""
         return int(self._counters.counts[STEPS])
 
     @property
     def num_cache_hits(self) -> int:
-        """Visits that the cache answered."""
+        """Number of steps with a stored output in place of an oracle call."""
         return int(self._counters.counts[HITS])
 
     @property
@@ -137,11 +137,14 @@ class ChainEngine:
 
     @property
     def w(self) -> Floats:
-        """Weights: of the average, if there is one."""
+        """Weights to return: with averaging, those of the average."""
         return self.problem.plain_weights(self._averaged()[1])
 
     def _averaged(self) -> tuple[Floats, Floats, float]:
-        """Unclipped weights, weights and expected cost of what is returned."""
+        """Unclipped weights, weights and expected cost of the point to return.
+
+        Iterate k has weight k in the average: 2 / (k (k + 1)) times the weighted sum.
+        """
         p, k = self._primal, self.num_steps
         ell = float(self._duals.ell.sum())
         if not p.averaged or k == 0:
@@ -154,7 +157,8 @@ class ChainEngine:
     # steps
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
-        """A step on each of ``order``."""
+        """Make one step for each example of ``order``."""
+        # Kernels return early if a buffer of stored outputs is full: grow it, continue.
         num_done, last_or_estimated_gap = 0, self.last_or_estimated_gap
         while num_done < len(order):
             num_done += kernels.visit_in_order(
@@ -164,7 +168,10 @@ class ChainEngine:
                 self.label_cache.grow()
 
     def visit_by_gap(self, uniforms: Floats, gap_floor: float) -> int:
-        """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+        """Sample examples by estimated gaps until these sum to ``gap_floor``.
+
+        Returns the number of steps made.
+        """
         kernels.fill_tree(self.gap_estimates, self._tree)
         num_done, last_or_estimated_gap = 0, self.last_or_estimated_gap
         while num_done < len(uniforms) and self._tree[1] > gap_floor:
@@ -184,7 +191,7 @@ class ChainEngine:
 
     @property
     def last_or_estimated_gap(self) -> float:
-        """The last exact gap; before any, the estimates' sum: infinite at first."""
+        """The last exact gap; before any, the sum of the estimates."""
         if math.isinf(self.last_gap):
             return float(self.gap_estimates.sum())
         return self.last_gap
@@ -211,7 +218,7 @@ class ChainEngine:
         )
 
     def compute_certificate(self) -> tuple[float, float, float]:
-        """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
+        """Compute primal, dual and the exact gap of each example by n oracle calls."""
         lam = self.settings.lam
         self.hinges = np.empty(self.n)
         self._compute_gaps_at(self._primal.w, self._duals.gap_estimates, self.hinges)
@@ -235,9 +242,9 @@ class ChainEngine:
         self.certificate_oracle_calls += self.n
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
-        """Expected cost of each example, and ``|psi_i|^2`` if no label is right.
+        """Expected costs, and ``|psi_i|^2`` of word features if no label is right.
 
-        That of the words: transitions have the same features in all sequences.
+        Transitions are left out: they have the same features in all sequences.
         """
         problem = self.problem
         example_index = np.repeat(
@@ -248,7 +255,7 @@ class ChainEngine:
         return self.n * self._duals.ell, np.asarray(scaled, dtype=np.float64)
 
     def rebuild_weights(self) -> None:
-        """Weights anew from the dual variables: rounding does not add up."""
+        """Recompute w from the dual variables, without accumulated rounding errors."""
         p = self._primal
         with defer_sigint():
             p.v[:] = 0
@@ -261,11 +268,11 @@ class ChainEngine:
     # another lambda
 
     def shrink_duals(self, rho: float) -> None:
-        """``alpha <- rho alpha``, the rest on the gold labels."""
+        """``alpha <- rho alpha``; the gold labels get weight 1 - rho."""
         s, d = self._sequences, self._duals
         cells = np.arange(len(s.labels)), s.labels
         table = d.mu.reshape(-1, s.P)
-        # this way what is 1 stays 1
+        # 1 - rho (1 - x) is exactly 1 for x = 1; rho x + (1 - rho) is not.
         gold = 1 - rho * (1 - table[cells])
         d.mu[:] *= rho
         table[cells] = gold
@@ -284,7 +291,7 @@ class ChainEngine:
             np.clip(p.v, p.low, p.high, out=p.w)
 
     def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
-        """Start from the dual variables and weights of a state."""
+        """Set dual variables and weights to those of a state."""
         self._require_matching_state(state)
         s, d = self._sequences, self._duals
         d.mu.reshape(-1, s.P)[:, : s.S] = state["mu"]
@@ -317,7 +324,7 @@ class ChainEngine:
             )
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
         s, d, p = self._sequences, self._duals, self._primal
         arrays = {
             "mu": d.mu.reshape(-1, s.P)[:, : s.S].copy(),
@@ -342,7 +349,7 @@ class ChainEngine:
         return arrays
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Restore the arrays of ``state``."""
         has_unweighted_cache = (
             self.label_cache is not None and not self.settings.has_output_weights
         )
@@ -360,15 +367,19 @@ class ChainEngine:
             self._primal.lag[:] = self.problem.padded_weights(state["lag"])
 
 
-# A product of two rows of D costs as much as adding so many entries of features up.
+# Cost of one Gram entry, in feature entries read by a sparse product.
 _GRAM_ENTRY_COST = 2
 
 
 def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
-    """Products for the sequences that are short compared with their features."""
+    """Gram matrices of word features, for sequences where they are cheaper.
+
+    A sequence of T words has T (T + 1) / 2 products; a norm without them reads the
+    features of all its words.
+    """
     s = problem.sequences
     if len(s.tied_index):
-        # parts that share weights are added up where these are
+        # Hashed features share weights: norms are computed in weight space.
         empty = np.zeros(0)
         at, sums = (
             np.full(len(problem), -1),
@@ -396,7 +407,7 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
 
 
 class LabelCache:
-    """The store of ``_kernels.linear.stored_outputs``: at the start the gold labels."""
+    """Stored labellings of each example, in growing buffers; at first the gold one."""
 
     def __init__(self, problem: ChainProblem) -> None:
         self._problem = problem
@@ -431,7 +442,7 @@ class LabelCache:
         )
 
     def grow(self) -> None:
-        """Twice as much room in all pools."""
+        """Double the capacity of all buffers."""
         buffers = self.buffers
         doubled = {
             name: np.concatenate([pool, np.zeros_like(pool)])
@@ -445,7 +456,7 @@ class LabelCache:
         self.buffers = buffers._replace(**doubled)
 
     def shrink_duals(self, rho: float) -> None:
-        """``alpha <- rho alpha``, the rest on the gold labels of each example."""
+        """``alpha <- rho alpha``; gold labels get weight 1 - rho."""
         done, s = 0, self._problem.sequences
         while done < len(self._problem):
             done = kernels.shrink_towards_gold(
@@ -455,7 +466,7 @@ class LabelCache:
                 self.grow()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The pools as arrays, without what is not used."""
+        """Used parts of the buffers."""
         words, slots = self.buffers.used
         ends = {"labels": words, "alpha": slots, "loss": slots}
         arrays = self.buffers._asdict()
@@ -463,7 +474,7 @@ class LabelCache:
         return {f"store_{k}": v[: ends.get(k)].copy() for k, v in arrays.items()}
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Restore the arrays of ``state``."""
         fields = {
             k: state[f"store_{k}"].copy() for k in self.buffers._fields if k != "h"
         }

@@ -1,4 +1,4 @@
-"""The objective of a problem under one of the losses, and its gradient."""
+"""Compiled objective and gradient of chain problems, under one of four losses."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class Loss:
         checks.as_positive_int("k", self.k)
 
     def kernel_arguments(self, mu: float) -> tuple[int, float, int]:
-        """Kind, mu and number of labellings, as compiled loops take them."""
+        """Arguments of kernels: kind of maximum, mu, number of labellings."""
         if self.name == "likelihood":
             return ENTROPY, 1.0, 1
         kind = LOSS_KERNELS[self.name] if mu > 0 else MAX
@@ -49,9 +49,9 @@ class Loss:
 
 
 class ChainObjective:
-    """A problem and a loss.
+    """Regularised mean loss of a chain problem.
 
-    Weights are padded: W, then the rest of them, in one array.
+    Weights are one padded array: word weights W, then those of transitions.
     """
 
     compiled = True
@@ -62,28 +62,28 @@ class ChainObjective:
         self.size, self.border = problem.flat_size, problem.border
         s = problem.apart
         if loss.name == "likelihood":
-            # -inf past the last label stays
+            # The likelihood has no costs; the padding past the last label keeps -inf.
             s = s._replace(costs=np.minimum(s.costs, 0.0))
         self.sequences = s
 
     def split_weights(self, flat: Flat) -> tuple[Flat, Flat]:
-        """W and the rest, as views."""
+        """Views of W and of the weights of transitions."""
         return flat[: self.border], flat[self.border :]
 
     def zero_buffer(self) -> Flat:
-        """Zeros as large as the weights."""
+        """New vector of zeros, of the size of the weights."""
         return aligned_zeros(self.size, np.float64)
 
     def unpad(self, flat: Flat) -> Flat:
-        """Weights without padding."""
+        """Copy of the weights without padding."""
         return np.asarray(self.problem.plain_weights(flat))
 
     def active_weights(self) -> NDArray[np.int64]:
-        """Positions of the weights that any feature uses."""
+        """Indices of the weights of features that occur."""
         return self.problem.used()
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
-        """Loss of each example."""
+        """Losses of all examples, ``(n,)``."""
         losses_out = np.empty(self.n)
         run_rows(
             kernels.sequence_losses,
@@ -99,7 +99,7 @@ class ChainObjective:
     def gradient(
         self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Flat, Flat]:
-        """Fill G with the mean slope; the mean loss, and the slopes as marginals."""
+        """Fill G with the mean gradient; return mean loss and example marginals."""
         s = self.sequences
         G[:] = 0
         nodes = np.empty(len(self.problem.labels) * s.P if per_example else 0)
@@ -119,6 +119,6 @@ class ChainObjective:
         return float(losses.mean()), nodes, edges
 
     def as_start_weights(self, start: object) -> Flat:
-        """A padded copy of weights to start from."""
+        """Padded copy of user-given start weights, validated."""
         w = check_start_weights(start, self.problem.num_weights)
         return np.asarray(self.problem.padded_weights(w))

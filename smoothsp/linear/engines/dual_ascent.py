@@ -1,4 +1,4 @@
-"""Dual coordinate ascent for the likelihood: the state, and calls of compiled loops."""
+"""Dual coordinate ascent for the likelihood: arrays of the state, calls of kernels."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ from smoothsp.linear.inputs.arrays import (
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
-# The most weight that blocks give at the start to labels that are not gold.
+# Largest weight of the uniform distribution in the initial dual variables.
 _MAX_UNIFORM_WEIGHT = 0.1
 _MEMORY_HINT = (
     "Fewer or shorter sequences, or fewer labels, take less; LBFGS"
@@ -27,12 +27,12 @@ _MEMORY_HINT = (
 
 
 class DualAscentEngine:
-    """Marginals of all sequences, their weights, and steps from there.
+    """Dual variables of a CRF as marginals, its weights, and their steps.
 
     Parameters
     ----------
     problem
-        What is solved: by its likelihood.
+        Chain problem; its costs are not used.
     lam
         lambda.
     precision
@@ -57,6 +57,7 @@ class DualAscentEngine:
         num_positions, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         num_entries = np.maximum(lengths - 1, 0) * s.S**2
+        # Edge marginals of each sequence start at a multiple of the SIMD width.
         padded_sizes = -(
             -num_entries // round_up_to_lanes(1, np.float64)
         ) * round_up_to_lanes(1, np.float64)
@@ -105,7 +106,7 @@ class DualAscentEngine:
 
     @property
     def gap_estimates(self) -> Floats:
-        """Gaps of the examples at their last visits, over n."""
+        """Gaps ``(n,)`` of the examples at their last visits, over n."""
         return self._duals.gaps
 
     @property
@@ -115,7 +116,7 @@ class DualAscentEngine:
 
     @property
     def evaluations(self) -> int:
-        """Evaluations of slopes in all line searches."""
+        """Number of derivative evaluations of all line searches."""
         return int(self._counts[kernels.EVALUATIONS])
 
     @property
@@ -135,11 +136,14 @@ class DualAscentEngine:
         return d.nodes.reshape(-1, s.P)[:, : s.S], edges
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
-        """A step on each of ``order``."""
+        """Make one step for each example of ``order``."""
         kernels.visit_in_order(order, *self._kernel_arguments())
 
     def visit_by_gap(self, uniforms: Floats, gap_floor: float) -> int:
-        """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+        """Sample examples by estimated gaps until these sum to ``gap_floor``.
+
+        Returns the number of steps made.
+        """
         steps_before = int(self._counts[kernels.STEPS])
         fill_tree(self.gap_estimates, self._tree)
         kernels.visit_by_gap(uniforms, gap_floor, self._tree, *self._kernel_arguments())
@@ -149,7 +153,7 @@ class DualAscentEngine:
         return self._sequences, self._settings, self._primal, self._duals, self._counts
 
     def compute_certificate(self) -> tuple[float, float, float]:
-        """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
+        """Compute primal, dual and the exact gap of each example by n oracle calls."""
         losses, w = np.empty(self.n), self._primal.w
         gaps = self._duals.gaps
         run_rows(
@@ -169,7 +173,7 @@ class DualAscentEngine:
         return primal, primal - gap, gap
 
     def rebuild_weights(self) -> None:
-        """Weights anew from the dual variables: rounding does not add up."""
+        """Recompute w from the dual variables, without accumulated rounding errors."""
         p = self._primal
         w = aligned_zeros(len(p.w), np.float64)
         kernels.primal_from_dual(self._sequences, self._settings.lam, self._duals, w)
@@ -177,10 +181,10 @@ class DualAscentEngine:
             w *= p.mask
         p.w[:] = w
 
-    # another start
+    # warm starts
 
     def set_duals_at(self, flat: Floats) -> None:
-        """Blocks become the marginals at these padded weights, and w theirs."""
+        """Set dual variables to the marginals at padded weights; recompute w."""
         run_rows(
             kernels.marginals_at_weights,
             self.n,
@@ -209,7 +213,7 @@ class DualAscentEngine:
     # saving
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
         s, d = self._sequences, self._duals
         return {
             "nodes": d.nodes.reshape(-1, s.P)[:, : s.S].copy(),
@@ -223,7 +227,7 @@ class DualAscentEngine:
         }
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Restore the arrays of ``state``."""
         self.load_duals(state)
         self._duals.gaps[:] = state["gaps"]
         self._primal.w[:] = self.problem.padded_weights(state["w"])

@@ -1,4 +1,4 @@
-"""Passes of dual solvers that step on one example at a time."""
+"""Run of a dual solver: passes of block steps, exact gaps every few passes."""
 
 from typing import Any
 
@@ -10,14 +10,15 @@ from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance
 from smoothsp.linear.engines.runner import Solver, run_block_pass
 from smoothsp.linear.engines.solution import State
 
-# Draws by gap end when the estimated gaps sum to this share of the goal.
+# Gap sampling ends a pass when the estimated gaps sum to this fraction of the gap at
+# which the run stops.
 STOP_SAMPLING_FRACTION = 0.8
 # Certificates between two computations of w from the dual variables.
 REBUILD_PERIOD = 10
 
 
 class DualPasses(Solver):
-    """Passes of single steps, and the exact gap every few of them.
+    """Run of a dual solver: passes of block steps and certificates.
 
     Parameters
     ----------
@@ -40,17 +41,17 @@ class DualPasses(Solver):
 
     @property
     def stop_sampling_gap(self) -> float:
-        """The sum of estimated gaps at which draws by gap end."""
+        """Sum of estimated gaps at which gap sampling ends a pass."""
         return STOP_SAMPLING_FRACTION * self.monitor.gap_threshold
 
     @property
     def certify_gap(self) -> float:
-        """The sum of estimated gaps at which a certificate is due."""
+        """Sum of estimated gaps at which a pass ends with a certificate."""
         return self.stop_sampling_gap
 
     @property
     def calls(self) -> int:
-        """Oracle calls so far, those of certificates included."""
+        """Oracle calls so far, including certificates."""
         return int(self.engine.oracle_calls)
 
     def advance(self) -> None:
@@ -62,18 +63,18 @@ class DualPasses(Solver):
         self.passes_since_certificate += 1
 
     def estimate(self) -> float:
-        """Sum of the gaps at the last visits."""
+        """Sum of the gaps of examples at their last visits."""
         return float(self.engine.gap_estimates.sum())
 
     def due(self) -> bool:
         """Whether it is time for a certificate."""
         is_overdue = self.passes_since_certificate >= self.solver.refresh_every
-        # a relative goal is known from the first certificate on
+        # A relative threshold needs a first certificate.
         is_threshold_unknown = self.has_relative_tolerance and not self.monitor.history
         return is_overdue or is_threshold_unknown or self.estimate() <= self.certify_gap
 
     def certify(self) -> tuple[float, float, float]:
-        """Primal, dual and gap at the weights."""
+        """Compute primal, dual and gap; recompute w every few certificates."""
         if self.engine.num_certificates % REBUILD_PERIOD == REBUILD_PERIOD - 1:
             self.engine.rebuild_weights()
         primal, dual, gap = self.engine.compute_certificate()
@@ -86,7 +87,7 @@ class DualPasses(Solver):
         return w
 
     def state(self) -> State:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
         return {
             **self.engine.state(),
             "stream": run_monitor.save_rng(self.rng),
@@ -95,7 +96,7 @@ class DualPasses(Solver):
         }
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         self.engine.load(state)
         self.rng = run_monitor.load_rng(state["stream"])
         self.passes_since_certificate = int(state["since_refresh"])

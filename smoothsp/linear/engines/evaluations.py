@@ -1,4 +1,4 @@
-"""Looks at a solver between its passes, from outside."""
+"""Observers of solver runs: functions called between passes, outside the solver."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class RunEvaluation(NamedTuple):
-    """Costs of a run so far, and functions that compute weights and bound."""
+    """Costs of a run so far, and functions that compute its weights and lower bound."""
 
     passes: int
     oracle_calls: int
@@ -19,7 +19,7 @@ class RunEvaluation(NamedTuple):
     bound: Callable[[], float]
 
 
-# True stops the run.
+# Called between passes; a true return value stops the run.
 Observer = Callable[[RunEvaluation], bool]
 _observer: ContextVar[Observer | None] = ContextVar("_watch", default=None)
 current_observer: Callable[[], Observer | None] = _observer.get
@@ -27,9 +27,9 @@ current_observer: Callable[[], Observer | None] = _observer.get
 
 @contextmanager
 def observe_runs(observer: Observer | None) -> Iterator[None]:
-    """Around calls of ``solve``: ``watch`` is called between all passes.
+    """Call ``observer`` between all passes of solvers that run in this context.
 
-    The run has no limits but those of ``watch``, and its clock stops meanwhile.
+    Limits of the solvers are ignored; their clock stops during the call.
     """
     token: Any = _observer.set(observer)
     try:

@@ -1,7 +1,7 @@
-"""The next iterate of L-BFGS: two loops over its pairs, and steps of Wolfe.
+"""One step of L-BFGS: two-loop recursion and a line search for Wolfe's conditions.
 
-Vectors are as long as the weights, so that making one takes as long as reading several:
-all are changed in place, and those of earlier iterates are used again.
+Allocating a vector of all weights takes as long as reading several. So vectors are
+changed in place, and those of earlier iterates are reused.
 """
 
 import math
@@ -15,17 +15,17 @@ from scipy.linalg.blas import daxpy
 from scipy.optimize import line_search
 
 Floats = NDArray[np.float64]
-# Objective at the first, and its gradient there into the second.
+# Returns the objective at the first vector and fills the second with its gradient.
 Evaluate = Callable[[Floats, Floats], float]
 
-# Armijo's and the curvature condition: f falls by a little, its slope by a tenth.
+# Wolfe conditions: sufficient decrease c1, and curvature c2.
 _ARMIJO_C1, _CURVATURE_C2 = 1e-3, 0.9
 
 
 class Iterate(NamedTuple):
-    """An iterate, objective and gradient there, and differences, oldest first.
+    """Iterate x, objective and gradient, and pairs of differences, oldest first.
 
-    ``value`` is NaN as long as nothing is evaluated.
+    ``value`` is NaN before the first evaluation.
     """
 
     x: Floats
@@ -35,27 +35,27 @@ class Iterate(NamedTuple):
     gradient_diffs: tuple[Floats, ...]
 
     def vectors(self) -> Iterator[Floats]:
-        """All that it holds."""
+        """Yield all vectors of the iterate."""
         yield from (self.x, self.gradient, *self.iterate_diffs, *self.gradient_diffs)
 
 
 class VectorPool:
-    """Vectors to be filled: new ones, and those that were given back."""
+    """Pool of equally long vectors for reuse."""
 
     def __init__(self, make: Callable[[], Floats]) -> None:
         self._make = make
         self._free: list[Floats] = []
 
     def acquire(self) -> Floats:
-        """One with anything in it."""
+        """Return an uninitialised vector."""
         return self._free.pop() if self._free else self._make()
 
     def release(self, *vectors: Floats) -> None:
-        """Take these back; nobody reads them any more."""
+        """Return vectors to the pool; they must not be read afterwards."""
         self._free += vectors
 
     def release_unshared(self, retained: Iterate, iterate: Iterate) -> None:
-        """Take back what one iterate holds and another does not."""
+        """Return the vectors of an iterate that ``retained`` does not share."""
         retained_ids = {id(vector) for vector in retained.vectors()}
         self.release(*(x for x in iterate.vectors() if id(x) not in retained_ids))
 
@@ -63,13 +63,13 @@ class VectorPool:
 def next_iterate(
     iterate: Iterate, evaluate: Evaluate, memory: int, vectors: VectorPool
 ) -> Iterate | None:
-    """The next iterate; None if no step lowers the objective any more.
+    """Return the next iterate, or None if no step decreases the objective.
 
-    Nothing that ``at`` holds is changed.
+    The vectors of the given iterate do not change.
     """
     accepted = _wolfe_search(iterate, evaluate, vectors)
     if accepted is None and iterate.iterate_diffs:
-        # curvature that rounding has spoilt
+        # Rounding may have spoilt the pairs: retry along the negative gradient.
         iterate = iterate._replace(iterate_diffs=(), gradient_diffs=())
         accepted = _wolfe_search(iterate, evaluate, vectors)
     if accepted is None:
@@ -78,6 +78,7 @@ def next_iterate(
     iterate_diff = np.subtract(x, iterate.x, out=vectors.acquire())
     gradient_diff = np.subtract(gradient, iterate.gradient, out=vectors.acquire())
     iterate_diffs, gradient_diffs = iterate.iterate_diffs, iterate.gradient_diffs
+    # Keep H positive definite: store pairs with s'y > 0 beyond rounding error alone.
     if np.dot(iterate_diff, gradient_diff) > np.finfo(float).eps * np.dot(
         gradient_diff, gradient_diff
     ):
@@ -99,7 +100,7 @@ def _wolfe_search(
     if not directional_derivative < 0:
         vectors.release(p, x, gradient)
         return None
-    # of the point that was evaluated last
+    # step and value of the last evaluation: scipy repeats steps
     evaluated_step, value = 0.0, math.nan
 
     def evaluate_at(a: float) -> float:
@@ -135,7 +136,7 @@ def _wolfe_search(
 
 
 def _fill_direction(iterate: Iterate, q: Floats) -> Floats:
-    """Fill q with ``-H g``: Nocedal's two loops, begun at ``s'y / y'y`` times 1."""
+    """Fill q with ``-H g`` by the two-loop recursion, ``H_0 = (s'y / y'y) I``."""
     np.negative(iterate.gradient, out=q)
     if not iterate.iterate_diffs:
         q /= max(math.sqrt(float(np.dot(iterate.gradient, iterate.gradient))), 1e-300)

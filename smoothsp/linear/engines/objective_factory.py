@@ -1,4 +1,4 @@
-"""Choice of the objective for a problem."""
+"""Factory of objectives: compiled, of structures, or with a Python oracle."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ AnyObjective = ChainObjective | CallbackObjective
 
 
 def make_objective(problem: Any, loss: Loss, lam: float) -> AnyObjective:
-    """Compiled loops for chains, numpy for structures and for oracles in Python."""
+    """Return the compiled objective for chains, else one in numpy."""
     if hasattr(problem, "sequences"):
         return ChainObjective(problem, loss, lam)
     if hasattr(problem, "slopes"):

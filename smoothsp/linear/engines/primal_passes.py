@@ -1,4 +1,4 @@
-"""Solvers of the primal that look at their objective every few passes."""
+"""Run of a primal solver: passes, and the objective every few passes."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from smoothsp.linear.engines.solution import Bounds, Solution, State
 
 
 class PrimalStepper(Protocol):
-    """Interface of objects that make passes."""
+    """Interface of primal methods that make passes."""
 
     @property
     def passes(self) -> int:
@@ -21,10 +21,10 @@ class PrimalStepper(Protocol):
 
     @property
     def calls(self) -> int:
-        """Oracle calls in them."""
+        """Oracle calls of the passes."""
 
     def initialise(self, w: NDArray[np.float64]) -> None:
-        """Start from padded weights."""
+        """Set the iterate to padded weights."""
 
     def run_pass(self) -> None:
         """Make one pass."""
@@ -33,10 +33,10 @@ class PrimalStepper(Protocol):
         """Padded weights to return."""
 
     def state(self) -> State:
-        """All that changes."""
+        """Arrays from which ``load`` continues the run."""
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
 
 
 def run_primal_solver(
@@ -49,9 +49,9 @@ def run_primal_solver(
     resume: State | None,
     current_mu: Callable[[], float] | None = None,
 ) -> Solution:
-    """Passes of ``stepper``, and the objective after ``every`` of them.
+    """Run a primal method and evaluate its objective every ``evaluate_every`` passes.
 
-    ``falling`` is the smoothing of the last pass where it falls from pass to pass.
+    ``current_mu`` returns the smoothing of the last pass if it decreases, else None.
     """
     if objective.compiled:
         objective.problem.require_all_pairs(limits.name)
@@ -63,13 +63,13 @@ def run_primal_solver(
 def compute_certificate(
     objective: AnyObjective, flat: NDArray[np.float64], mu: float, mu_decreases: bool
 ) -> tuple[Bounds, int]:
-    r"""Objective, a bound below its minimum, and the gap; and the oracle calls.
+    r"""Compute objective, lower bound and gap; return them and the oracle calls.
 
     A convex loss with the regulariser is lambda-strongly convex, so that
     :math:`P - \min P \le |\nabla P|^2 / (2 \lambda)`; the gradient of a hinge that is
-    not smoothed does not vanish, and no bound is given. Smoothing lies above the hinge
-    by at most :math:`\mu D`. Where mu ``falls``, the bound is that of the smoothed
-    objective less so much, which is one of the hinge.
+    not smoothed does not vanish, so there is no bound. The smoothed hinge exceeds the
+    hinge by at most :math:`\mu D`. With ``mu_decreases`` the bound is that of the
+    smoothed objective minus this, a lower bound of the hinge objective.
     """
     lam, loss, n = objective.lam, objective.loss, objective.n
     regulariser = lam / 2 * float(np.dot(flat, flat))
@@ -77,6 +77,7 @@ def compute_certificate(
         return Bounds(regulariser + float(objective.losses(flat, 0.0).mean())), n
     G = objective.zero_buffer()
     smoothed = regulariser + objective.gradient(flat, mu, G)[0]
+    # gradient of the regularised objective; strong convexity bounds the gap by its norm
     G += lam * flat
     gap = float(np.dot(G, G)) / (2 * lam)
     if loss.name == "likelihood":
@@ -84,7 +85,7 @@ def compute_certificate(
     primal = regulariser + float(objective.losses(flat, 0.0).mean())
     if not mu_decreases:
         return Bounds(primal, smoothed - gap, gap, smoothed), 2 * n
-    # an oracle in Python is smoothed by l2 alone
+    # Python oracles have l2 smoothing alone, of diameter 1/2.
     D = 0.5
     if hasattr(objective.problem, "diameter"):
         smoothing = "l2" if loss.name == "hinge-l2" else "entropy"
@@ -109,7 +110,7 @@ class _PrimalSolver(Solver):
             evaluate_every,
         )
         self.current_mu = current_mu
-        # oracle calls for certificates
+        # oracle calls of certificates
         self.certificate_oracle_calls = 0
 
     @property

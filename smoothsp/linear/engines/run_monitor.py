@@ -1,4 +1,4 @@
-"""Settings and budget of a run: tolerances, certificates, Ctrl-C, saved state."""
+"""Monitor of solver runs: limits, stopping rules, certificates, progress bar."""
 
 import math
 import sys
@@ -23,7 +23,7 @@ from smoothsp.linear.inputs import checks, states
 
 SAMPLINGS = ("gap", "uniform", "permutation")
 STEP_RULES = ("fw", "pairwise", "away", "safeguarded", "best")
-# More labellings than any example keeps.
+# Cache size that is never reached: more outputs than an example stores.
 NO_CACHE_LIMIT = 2**30
 STOPPING_RULES = ("objective", "relative_gap", "gap")
 
@@ -63,14 +63,14 @@ class Tolerance:
     stopping: str = "objective"
 
     def goal(self, history: Sequence[Certificate]) -> float:
-        """Return the gap to stop at, given the certificates so far; 0 for none."""
+        """Return the gap at which to stop after these certificates; 0 without any."""
         if self.stopping == "gap":
             return self.tol
         if not history:
             return 0.0
         if self.stopping == "relative_gap":
             return self.tol * history[0].gap
-        # NaN where no bound is known
+        # The dual is NaN without a lower bound; max then returns 0.
         return self.tol * max(0.0, history[-1].dual)
 
 
@@ -94,7 +94,7 @@ def check_limits(
     callback: Callback | None,
     progress: object,
 ) -> RunLimits:
-    """The limits of the solver ``name``, checked."""
+    """Validate the limits of the solver ``name``."""
     checks.require_callback(callback)
     if not isinstance(tol, Tolerance):
         tol = checks.as_nonnegative("tol", tol)
@@ -109,7 +109,7 @@ def check_limits(
 
 
 class RunMonitor:
-    """Progress of a run so far."""
+    """Certificates, clock and stopping rules of one run."""
 
     def __init__(self, limits: RunLimits, problem: Any) -> None:
         self.observer = evaluations.current_observer()
@@ -121,7 +121,7 @@ class RunMonitor:
         self.has_stopped = self.interrupted = self.is_within_tolerance = False
         self.status = ""
         self._previous_seconds, self._start = 0.0, clock.seconds_without_compilation()
-        # whether the last certificate is that of the weights as they are
+        # whether the last certificate is that of the current weights
         self.is_certified = False
         self._bar: Any = None
 
@@ -134,29 +134,29 @@ class RunMonitor:
 
     @property
     def gap_threshold(self) -> float:
-        """The gap at which to stop, as far as it is known yet."""
+        """Gap at which to stop; 0 for relative tolerances before a certificate."""
         tol = self.limits.tol
         return tol.goal(self.history) if isinstance(tol, Tolerance) else tol
 
     def is_exhausted(self) -> bool:
-        """Whether a budget is used up."""
+        """Whether passes or seconds have reached their limits."""
         limits = self.limits
         return self.passes >= limits.max_passes or self.seconds >= limits.max_seconds
 
     def invalidate_certificate(self) -> None:
-        """The weights are about to change: no certificate holds."""
+        """Mark the last certificate as outdated before the weights change."""
         self.is_certified = False
 
     @contextmanager
     def guard_run(self) -> Iterator[None]:
-        """Around the loop: a bar if wanted, and no exception on Ctrl-C."""
+        """Show the progress bar during the loop; turn Ctrl-C into a stop."""
         has_started = False
         try:
             self._bar = make_progress_bar(self.limits.progress, self.limits.name)
-            # a resumed run may have nothing left to do
+            # A resumed run may have met a stopping rule already.
             if self.is_certified:
                 self._check_stopping(self.history[-1])
-            # a certificate that overflows is refused in words
+            # Overflow of a certificate raises an error in record_certificate.
             with np.errstate(over="ignore", invalid="ignore"):
                 has_started = True
                 yield
@@ -165,14 +165,15 @@ class RunMonitor:
                 raise
             self.has_stopped = self.interrupted = True
             self.status = (
-                f"interrupted after {self.passes} passes: the weights are those reached"
+                f"interrupted after {self.passes} passes; the weights are the current"
+                " ones"
             )
         finally:
             if self._bar is not None:
                 self._bar.close()
 
     def update_progress(self, estimate: float = math.nan) -> None:
-        """Move the bar, with the objective, and with the gap where there is one."""
+        """Update the progress bar with objective, gap and estimated gap."""
         if self._bar is None:
             return
         certificate = self.history[-1] if self.history else None
@@ -194,7 +195,7 @@ class RunMonitor:
         weights: Callable[[], NDArray[np.float64]],
         bound: Callable[[], float] = lambda: math.nan,
     ) -> None:
-        """Call whoever watches the run, with the clock stopped; stop on its word.
+        """Call the observer of the run with the clock stopped; stop if it returns True.
 
         ``bound`` computes a lower bound of the minimum without calls of the oracle.
         """
@@ -203,7 +204,7 @@ class RunMonitor:
         pause_start = clock.seconds_without_compilation()
 
         def best_bound() -> float:
-            # the bound of a smoothed objective is none of the plain one
+            # Duals of a smoothed objective do not bound the unsmoothed minimum.
             unsmoothed_bounds = [
                 r.dual for r in self.history if math.isnan(r.smoothed_primal)
             ]
@@ -223,7 +224,7 @@ class RunMonitor:
             self.has_stopped, self.status = True, "stopped at the last look"
 
     def stop(self, reason: str, is_certified: bool) -> None:
-        """Stop for this reason; ``certified`` as it was before the last pass."""
+        """Stop for this reason; ``is_certified`` is the value before the last pass."""
         self.has_stopped, self.status, self.is_certified = True, reason, is_certified
 
     def record_certificate(
@@ -233,7 +234,7 @@ class RunMonitor:
         state: Callable[[], State],
         weights: Callable[[], NDArray[np.float64]],
     ) -> None:
-        """Record a certificate, call the callback, decide whether to go on.
+        """Append a certificate to the history, call the callback, check stopping rules.
 
         ``certificate`` has the fields of :class:`Bounds`. ``state`` and ``weights``
         are for the callback.
@@ -277,7 +278,7 @@ class RunMonitor:
         return tol.tol if isinstance(tol, Tolerance) else tol
 
     def _has_objective_stalled(self) -> bool:
-        """Whether an objective without a gap has not fallen in two certificates."""
+        """Whether two certificates lowered an objective without gap by <= tol."""
         if len(self.history) < 3 or not math.isnan(self.history[-1].gap):
             return False
         values = [record.minimised for record in self.history]
@@ -289,7 +290,7 @@ class RunMonitor:
     def solution(
         self, w: NDArray[np.float64], calls: int, state: dict[str, NDArray[Any]]
     ) -> Solution:
-        """The outcome."""
+        """Solution with the current weights and the last certificate."""
         bounds = self.history[-1].bounds if self.is_certified else Bounds(math.nan)
         return Solution(
             w=w,
@@ -305,7 +306,7 @@ class RunMonitor:
         )
 
     def state(self, settings: str, exclude_last: bool = False) -> State:
-        """All that changes, as arrays; perhaps as before the last certificate."""
+        """Arrays from which ``load`` continues; optionally without the last pass."""
         num_excluded = int(exclude_last and self.is_certified)
         rows = [
             (r.passes, r.oracle_calls, r.seconds, *r.bounds)
@@ -320,7 +321,7 @@ class RunMonitor:
         }
 
     def load(self, state: State, settings: str) -> None:
-        """Go on from a saved state, of the same settings."""
+        """Restore the arrays of ``state``; raise for other settings or examples."""
         saved_settings = str(state.get("settings", "no state of this solver"))
         if saved_settings != settings:
             raise ValueError(
@@ -339,9 +340,9 @@ class RunMonitor:
 
 
 def make_progress_bar(is_shown: bool | None, name: str, **tqdm_options: Any) -> Any:
-    """A bar of passes on stderr; None if there is to be none.
+    """Return a tqdm bar on stderr, or None to show none.
 
-    With ``wanted=None`` it is shown on a terminal, to runs of over three seconds.
+    With ``is_shown=None`` it appears on a terminal, after three seconds.
     """
     if not (sys.stderr.isatty() if is_shown is None else is_shown):
         return None
@@ -352,7 +353,7 @@ def make_progress_bar(is_shown: bool | None, name: str, **tqdm_options: Any) -> 
 
 
 def examples_fingerprint(problem: Any) -> State:
-    """Fingerprint of the examples of a state; their number if inaccessible."""
+    """Checksum of the examples for saved states; their number without a checksum."""
     if problem is None:
         return {}
     checksum = getattr(problem, "checksum", None)
@@ -360,7 +361,7 @@ def examples_fingerprint(problem: Any) -> State:
 
 
 def require_same_examples(name: str, problem: Any, state: State) -> None:
-    """Refuse a state of other examples."""
+    """Raise unless a state belongs to the examples of the problem."""
     fingerprint = examples_fingerprint(problem).get("examples")
     if state.get("examples") != fingerprint:
         raise ValueError(
@@ -372,7 +373,7 @@ def require_same_examples(name: str, problem: Any, state: State) -> None:
 def require_finite_certificate(
     problem: Any, primal: float, dual: float, gap: float
 ) -> None:
-    """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
+    """Raise unless primal, dual and gap are finite; dual and gap may be NaN."""
     if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
         return
     argument_name = getattr(problem, "called", None)
@@ -401,7 +402,7 @@ class EngineSettings:
     averages: bool
     lower: Any
     upper: Any
-    # examples that are asked for at once
+    # examples of one call of the batch oracle
     batch_size: int = 1
 
     @property
@@ -411,14 +412,14 @@ class EngineSettings:
 
     @property
     def has_output_weights(self) -> bool:
-        """Whether labellings have weights, not only a place in the cache."""
+        """Whether stored outputs have weights, as pairwise and away steps need."""
         return self.step_rule != 0
 
 
 def expand_bounds(
     bounds: Any, num_weights: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper bound of each weight."""
+    """Broadcast lower and upper bounds to ``(num_weights,)``; None is infinite."""
     ends = []
     for name, bound, default in zip(
         ("lower", "upper"), bounds, (-math.inf, math.inf), strict=True
@@ -440,7 +441,7 @@ def expand_bounds(
 
 
 def check_bounds(bounds: Any) -> tuple[Any, Any]:
-    """``(lower, upper)``, either of them None for no bound."""
+    """Validate ``bounds``; return ``(lower, upper)``, None for no bound."""
     if bounds is None:
         return None, None
     if not isinstance(bounds, tuple) or len(bounds) != 2:
@@ -449,19 +450,19 @@ def check_bounds(bounds: Any) -> tuple[Any, Any]:
 
 
 def check_seed(seed: object, name: str = "seed") -> int:
-    """An integer of at least 0."""
+    """Validate a seed, an int of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise TypeError(f"{name}: expected an int of at least 0, got {seed!r}")
     return int(seed)
 
 
 def check_max_seconds(value: object) -> float:
-    """A budget of seconds, infinite for None."""
+    """Validate ``max_seconds``; None is infinite."""
     return math.inf if value is None else checks.as_positive("max_seconds", value)
 
 
 def save_rng(rng: np.random.Generator) -> NDArray[np.uint64]:
-    """The state of a generator as six words."""
+    """State of a PCG64 generator as six uint64: two 128-bit numbers, one buffer."""
     state: Any = rng.bit_generator.state
     words = []
     for number in (state["state"]["state"], state["state"]["inc"]):
@@ -470,7 +471,7 @@ def save_rng(rng: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def load_rng(words: NDArray[np.uint64]) -> np.random.Generator:
-    """The generator whose state was saved."""
+    """Generator with the state of ``save_rng``."""
     rng = np.random.Generator(np.random.PCG64())
     high, low, inc_high, inc_low, has_uint32, uinteger = (int(x) for x in words)
     rng.bit_generator.state = {

@@ -24,7 +24,7 @@ from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import as_batch_linear_problem
 
-# Of a state: weights before a certificate that an uninterrupted run does not compute.
+# Key of a saved state: weights before a certificate that an uninterrupted run skips.
 _PREVIOUS_W = "w_before"
 
 
@@ -46,9 +46,9 @@ class Solver(Protocol):
     compiled
         Whether a pass is one compiled loop: Ctrl-C then waits for its end.
     certify_on_interrupt
-        Whether a certificate is worth its time after Ctrl-C.
+        Whether a certificate is computed after Ctrl-C.
     recertify_on_resume
-        Whether a run that is resumed begins with the last certificate: ``state`` is
+        Whether a resumed run repeats the last pass and its certificate: ``state`` is
         then the state one pass earlier.
 
     Notes
@@ -105,7 +105,7 @@ class Solver(Protocol):
             """Oracle calls so far, those for certificates included."""
 
     else:
-        # attributes or properties, as a solver likes
+        # Solvers define them as attributes or as properties.
         passes = calls = 0
 
     def begin(self, start: Any) -> None:
@@ -137,7 +137,7 @@ class Solver(Protocol):
         """Weights ``(num_weights,)`` to return, a copy."""
 
     def state(self) -> State:
-        """All that changes, as arrays; copies. The weights ``w`` are added."""
+        """Copies of all arrays that a pass changes; the weights ``w`` are added."""
         return {}
 
     def load(self, state: State) -> None:
@@ -194,20 +194,20 @@ def run_solver(
     start: Any = None,
     resume: State | None = None,
 ) -> Solution:
-    """Passes until the budget is used up or the gap is small enough.
+    """Run passes until a stopping rule holds.
 
     Parameters
     ----------
     solver
-        As made, or anywhere: ``start`` and ``resume`` are handed to it.
-    budget
-        A fresh one, of the solver's limits and the problem.
+        Solver; ``start`` and ``resume`` replace its current weights.
+    monitor
+        New monitor with the limits of the solver and the problem.
     settings
-        Solver and parameters in words: a state goes on only where they are the same.
+        Solver and parameters as text; a state of other settings raises an error.
     start
-        For ``solver.begin``, if not None.
+        Argument of ``solver.begin``, or None.
     resume
-        A state of an earlier run, if not None.
+        State of an earlier run, or None.
     """
     if resume is not None:
         if start is not None:
@@ -232,7 +232,7 @@ def run_solver(
     def certify() -> None:
         certificate = solver.certify()
         if saved_state and not np.array_equal(saved_state["w"], w := solver.weights()):
-            # the state has the weights of the certificate, too
+            # certify() may change the weights: the state has both.
             saved_state.update({"w": w, _PREVIOUS_W: saved_state["w"]})
         monitor.record_certificate(solver.calls, certificate, state, solver.weights)
 
@@ -256,8 +256,8 @@ def run_solver(
             if not (is_due or monitor.is_exhausted() or monitor.has_stopped):
                 continue
             if not is_due:
-                # an uninterrupted run would not certify here: saved before, so that
-                # resuming gives the same bits
+                # An uninterrupted run would not certify here. The state is taken
+                # before, so that a resumed run computes the same bits.
                 saved_state = state()
             certify()
             monitor.update_progress(solver.estimate())
@@ -269,7 +269,7 @@ def run_solver(
 
 
 class Steps(Protocol):
-    """Steps on single examples, and estimates of their gaps."""
+    """Interface of engines that make steps on single examples."""
 
     n: int
 
@@ -278,14 +278,17 @@ class Steps(Protocol):
         """Gaps of the examples at their last oracle calls."""
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
-        """A step on each of ``order``."""
+        """Make one step for each example of ``order``."""
 
-    def visit_by_gap(self, uniforms: NDArray[np.float64], floor: float) -> int:
-        """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+    def visit_by_gap(self, uniforms: NDArray[np.float64], gap_floor: float) -> int:
+        """Sample examples by estimated gaps until these sum to ``gap_floor``.
+
+        Returns the number of steps made.
+        """
 
 
 class Engine(Steps, Protocol):
-    """A dual point, its weights, and steps from there."""
+    """Interface of dual engines: dual variables, weights, steps, certificates."""
 
     problem: Any
     num_certificates: int
@@ -294,7 +297,7 @@ class Engine(Steps, Protocol):
 
     @property
     def oracle_calls(self) -> int:
-        """Calls so far, those of certificates included."""
+        """Oracle calls so far, including certificates."""
 
     @property
     def dual(self) -> float:
@@ -302,10 +305,10 @@ class Engine(Steps, Protocol):
 
     @property
     def w(self) -> NDArray[np.float64]:
-        """Weights: of the average, if there is one."""
+        """Weights to return: with averaging, those of the average."""
 
     def compute_certificate(self) -> tuple[float, float, float]:
-        """Primal, dual and gap, with the exact gap of each example."""
+        """Compute primal, dual and the exact gap of each example."""
 
     def expected_costs_and_squared_norms(
         self,
@@ -313,26 +316,26 @@ class Engine(Steps, Protocol):
         """Expected cost of each example, and ``|psi_i|^2``, each times n, or below."""
 
     def rebuild_weights(self) -> None:
-        """Weights anew from the dual variables."""
+        """Recompute w from the dual variables."""
 
     def shrink_duals(self, rho: float) -> None:
-        """``alpha <- rho alpha``, the rest on the gold outputs."""
+        """``alpha <- rho alpha``; the gold outputs get weight 1 - rho."""
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
 
     def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
-        """Start from the dual variables and weights of a state."""
+        """Set dual variables and weights to those of a state."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Restore the arrays of ``state``."""
 
 
 def make_engine(problem: Any, settings: EngineSettings) -> Engine:
-    """Compiled loops for chains, plain numpy for callbacks."""
+    """Return the compiled engine for chains, else the engine in numpy."""
     if hasattr(problem, "sequences"):
         if settings.batch_size > 1:
             raise ValueError(
@@ -348,7 +351,7 @@ def make_engine(problem: Any, settings: EngineSettings) -> Engine:
 def warm_start_engine(
     engine: Engine, start: Solution, lam: float, keep_fixed: str
 ) -> None:
-    """Take over a solution at another lambda.
+    """Start the dual engine from a solution at another lambda.
 
     Notes
     -----
@@ -365,22 +368,22 @@ def warm_start_engine(
     if rho < 1 and keep_fixed == "primal":
         engine.shrink_duals(rho)
     elif rho != 1:
-        # a larger lambda would ask for more than all the weight there is
+        # With larger lambda, shrinking would need weights of outputs above 1.
         engine.scale_weights(1 / rho)
 
 
 def run_block_pass(
     engine: Steps, rng: np.random.Generator, sampling: str, gap_floor: float
 ) -> None:
-    """One step for each example, or fewer where the gaps that are known vanish.
+    """Make n steps of the dual engine, in the order of ``sampling``.
 
-    ``enough`` is the sum of estimated gaps at which draws by gap end.
+    Gap sampling ends early, when the estimated gaps sum to ``gap_floor``.
     """
     n = engine.n
     if sampling == "uniform":
         engine.visit_in_order(rng.integers(n, size=n))
     elif sampling == "permutation" or np.isinf(engine.gap_estimates).any():
-        # a gap that is not known comes before any that is
+        # Visit all examples once before sampling by gaps.
         engine.visit_in_order(rng.permutation(n))
     else:
         engine.visit_by_gap(rng.random(n), gap_floor)

@@ -1,4 +1,4 @@
-"""Solutions of solvers, and records for callbacks."""
+"""Solutions and certificates of solvers."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ class Bounds(NamedTuple):
 
 
 class Resumable:
-    """Record for callbacks, with the state of the solver during the call."""
+    """Base of records for callbacks; ``state`` is readable during the callback."""
 
     @property
     def state(self) -> State:
@@ -50,8 +50,8 @@ class Resumable:
         get_state: Callable[[], State],
         weights: Callable[[], NDArray[Any]] | None = None,
     ) -> Iterator[None]:
-        """Around the call of the callback."""
-        # no fields: the numbers are kept and compared
+        """Make ``state`` and ``w`` available during a callback."""
+        # Plain attributes, not dataclass fields: records compare by their numbers.
         accessors = {"_take": get_state, "_weights": weights}
         for name, function in accessors.items():
             object.__setattr__(self, name, function)
@@ -142,7 +142,7 @@ class Certificate(Resumable):
         return self.passes
 
 
-# Called with each certificate; what is true stops the solver.
+# Called with each certificate; a true return value stops the solver.
 Callback = Callable[[Certificate], Any]
 
 
@@ -197,7 +197,7 @@ class Solution:
 
 
 def check_start_weights(start: object, size: int) -> NDArray[np.float64]:
-    """Weights to start from, a copy: those of anything that has a ``w``, or weights."""
+    """Validate start weights, an array or an object with ``w``; return a copy."""
     try:
         w = checks.as_real_float64(np.array(getattr(start, "w", start)))
     except (TypeError, ValueError) as error:

@@ -1,12 +1,12 @@
-"""Passes of SGD and of SVRG where slopes are sparse: a step costs their entries.
+"""SGD and SVRG with sparse gradients: a step costs the entries of its gradient.
 
-What happens to all weights at once is put off. With r, b and C numbers, V, Q and c
-vectors, the iterate and the sum of iterates are
+Operations on all weights are deferred. With scalars r, b, C and B and vectors V, Q and
+c, the iterate and the weighted sum of iterates are
 
-    x = r V + b c ,      sum of shares times iterates = C V - Q + B c
+    x = r V + b c ,      sum_t rho_t x_t = C V - Q + B c .
 
-so that a step ``x <- keep x + rate c - rate s`` is ``r <- keep r, b <- keep b + rate``
-and a change of V at the entries of s, at which Q makes up for what C V gains.
+A step ``x <- decay x + rate c - rate g`` sets ``r <- decay r, b <- decay b + rate`` and
+changes V at the entries of g; Q changes there by C times as much.
 """
 
 from typing import Any
@@ -22,12 +22,12 @@ from smoothsp.linear.inputs.vectors import LazyCombination, Vector, add
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
-# Below this r is taken into V: it must not vanish.
+# Below this, r is multiplied into V, since steps divide by r.
 _MIN_SCALE = 1e-100
 
 
 class LazyIterate:
-    """An iterate, and a weighted sum of iterates."""
+    """Iterate and weighted sum of iterates in the deferred form above."""
 
     def __init__(self, x: Flat, c: Flat | None = None) -> None:
         self.V, self.c = x.copy(), c
@@ -55,12 +55,12 @@ class LazyIterate:
         self.V, self.r, self.C = self.r * self.V, 1.0, 0.0
 
     def as_combination(self) -> LazyCombination:
-        """x, where it is read."""
+        """Iterate x as a LazyCombination, evaluated at the entries that are read."""
         terms = ((self.r, self.V),)
         return LazyCombination(terms if self.c is None else (*terms, (self.b, self.c)))
 
     def iterate(self) -> Flat:
-        """X."""
+        """Iterate x as a dense vector."""
         x = self.r * self.V
         return x if self.c is None else x + self.b * self.c
 
@@ -70,14 +70,14 @@ class LazyIterate:
         return weighted_sum if self.c is None else weighted_sum + self.B * self.c
 
     def is_finite(self) -> bool:
-        """Whether all is finite, looked at once a pass."""
+        """Whether V and Q are finite."""
         return bool(np.isfinite(self.V).all() and np.isfinite(self.Q).all())
 
 
 def _oracle_weights(
     objective: CallbackObjective, lazy_iterate: LazyIterate
 ) -> Flat | LazyCombination:
-    """The iterate as an oracle takes it: a function in Python reads all of it."""
+    """Weights for the oracle: lazy if the objective accepts them, else dense."""
     return (
         lazy_iterate.as_combination()
         if objective.accepts_lazy_weights
@@ -86,7 +86,7 @@ def _oracle_weights(
 
 
 class SparseSGD:
-    """Stochastic subgradient steps; see ``linear.sgd``."""
+    """Stochastic subgradient steps with sparse gradients."""
 
     def __init__(self, objective: CallbackObjective, schedule: PassSchedule) -> None:
         self.objective, self.schedule = objective, schedule
@@ -94,7 +94,7 @@ class SparseSGD:
 
     @property
     def passes(self) -> int:
-        """Passes so far."""
+        """Number of passes made."""
         return self.sgd_state[0]
 
     @property
@@ -103,12 +103,12 @@ class SparseSGD:
         return self.passes * self.objective.n
 
     def initialise(self, w: Flat) -> None:
-        """Start from the weights w."""
+        """Set the iterate to w and discard the average."""
         # passes, iterate, sum of iterates, of weights: replaced as one
         self.sgd_state = 0, w, np.zeros_like(w), 0.0
 
     def run_pass(self) -> None:
-        """One pass."""
+        """Make one pass over the examples."""
         objective = self.objective
         passes, w, m, total = self.sgd_state
         lazy_iterate, pass_schedule = LazyIterate(w), self.schedule(passes)
@@ -136,12 +136,12 @@ class SparseSGD:
         )
 
     def weights(self) -> Flat:
-        """Weighted average of the iterates, or the last of them."""
+        """Weighted average of the iterates, or the last iterate without averaging."""
         _, w, m, total = self.sgd_state
         return m / total if total > 0 else w.copy()
 
     def state(self) -> State:
-        """Arrays from which ``load`` goes on."""
+        """Arrays from which ``load`` continues the run."""
         passes, iterate, m, total = self.sgd_state
         return {
             "passes": np.array(passes),
@@ -152,7 +152,7 @@ class SparseSGD:
         }
 
     def load(self, state: State) -> None:
-        """Go on from what ``state`` returned."""
+        """Restore the arrays of ``state``."""
         w, m = np.empty((2, len(self.sgd_state[1])))
         checks.fill_from_state(state, iterate=w, m=m)
         self.sgd_state = int(state["passes"]), w, m, float(state["total"])
@@ -168,7 +168,7 @@ def sparse_svrg_epoch(
     mu: float,
     kappa: float,
 ) -> Flat:
-    """Run an epoch as ``dense_svrg_epoch`` does, on sparse rows."""
+    """Run one SVRG epoch as ``dense_svrg_epoch``, with sparse gradients."""
     lazy_iterate, decay = LazyIterate(snapshot_w, c), 1 - rate * (objective.lam + kappa)
     is_finite = True
     for i in order:

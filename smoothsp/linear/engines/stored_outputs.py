@@ -1,4 +1,4 @@
-"""Stored outputs and directions, of the solver in plain numpy."""
+"""Stored outputs of examples, and step directions, of BCFW in numpy."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +18,14 @@ from smoothsp.linear.problems import Corner
 
 @dataclass(eq=False)
 class StoredOutput:
-    """A stored output: its corner, its weight, and its loss less ``<w, psi>``."""
+    """Stored output: features and cost, weight alpha, and cost - <w, psi>."""
 
     corner: Corner
     alpha: float = 0.0
     augmented_score: float = 0.0
 
     def is_same_output(self, corner: Corner) -> bool:
-        """Whether it is the same output; without a key, whether nothing tells."""
+        """Whether both have equal keys, or without keys equal features and costs."""
         stored = self.corner
         if stored.key is not None and corner.key is not None:
             return bool(stored.key == corner.key)
@@ -34,7 +34,7 @@ class StoredOutput:
 
 @dataclass
 class Step:
-    """A direction: what it adds to w_i and to ell_i, its slope, how far it may go."""
+    """Step direction: changes of w_i and ell_i, block gap, and largest step size."""
 
     kind: str
     w: Vector
@@ -56,7 +56,7 @@ class Step:
 
 
 def argmin_score(outputs: list[StoredOutput]) -> StoredOutput:
-    """The first with the smallest h but for rounding."""
+    """First output with the smallest augmented score, up to rounding."""
     best = outputs[0]
     for output in outputs[1:]:
         if output.augmented_score < best.augmented_score - TIE:
@@ -65,7 +65,7 @@ def argmin_score(outputs: list[StoredOutput]) -> StoredOutput:
 
 
 def argmax_score(outputs: list[StoredOutput]) -> StoredOutput:
-    """The first with the largest h but for rounding."""
+    """First output with the largest augmented score, up to rounding."""
     best = outputs[0]
     for output in outputs[1:]:
         if output.augmented_score > best.augmented_score + TIE:
@@ -74,14 +74,14 @@ def argmax_score(outputs: list[StoredOutput]) -> StoredOutput:
 
 
 def gold_output(zero: Vector) -> StoredOutput:
-    """The gold output with all the weight, its psi ``zero``."""
+    """Gold output with weight 1; its features relative to gold are ``zero``."""
     return StoredOutput(Corner(zero, 0.0, None), alpha=1.0)
 
 
 def save_outputs(
     output_cache: list[list[StoredOutput]], rows: DenseVectorStore
 ) -> dict[str, NDArray[Any]]:
-    """Arrays of all slots; keys are no arrays, psi and loss stand for them."""
+    """Arrays of all stored outputs, without keys: psi and loss identify outputs."""
     outputs = [output for outputs in output_cache for output in outputs]
     return {
         "store_sizes": np.array([len(outputs) for outputs in output_cache]),
@@ -94,7 +94,7 @@ def save_outputs(
 def load_outputs(
     state: dict[str, NDArray[Any]], rows: DenseVectorStore
 ) -> list[list[StoredOutput]]:
-    """The slots that were saved."""
+    """Stored outputs of each example from the arrays of ``save_outputs``."""
     fields = zip(
         rows.load("store_psi", state),
         state["store_loss"],

@@ -1,4 +1,4 @@
-"""The objective of a problem over any structure, by its answers for many examples."""
+"""Objective of problems over any structure, in batches of examples."""
 
 import math
 from typing import Any
@@ -20,12 +20,12 @@ class StructureObjective(CallbackObjective):
     accepts_lazy_weights = True
 
     def _require_supported_loss(self, problem: Any, loss: Loss) -> None:
-        """A structure says itself what it does not answer."""
+        """Check nothing: structures raise for losses that they do not support."""
 
     def example_loss_and_gradient(
         self, i: int, w: Any, mu: float
     ) -> tuple[float, Vector]:
-        """Loss of example i, and its slope; NaN where potentials overflow."""
+        """Loss of example i and its gradient; NaN if potentials overflow."""
         try:
             values_and_gradients = self.problem.slopes(
                 w, *self._loss_arguments(mu), np.array([i])
@@ -35,12 +35,12 @@ class StructureObjective(CallbackObjective):
         return float(values_and_gradients[0][0]), values_and_gradients[1][0]
 
     def _loss_arguments(self, mu: float) -> tuple[str, float, int]:
-        """Name, mu and number of outputs; mu = 0 is the hinge."""
+        """Name, mu and number of outputs; with mu = 0 the name is hinge."""
         name = self.loss.name if mu > 0 or self.loss.name == "likelihood" else "hinge"
         return name, mu, self.loss.k
 
     def losses(self, flat: Flat, mu: float) -> Flat:
-        """The loss of each example."""
+        """Losses of all examples, ``(n,)``."""
         name, *options = self._loss_arguments(mu)
         if name == "hinge":
             return np.asarray(self.problem.hinges(flat))
@@ -49,7 +49,7 @@ class StructureObjective(CallbackObjective):
     def gradient(
         self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
-        """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
+        """Fill G with the mean gradient; return mean loss and per-example gradients."""
         if not per_example:
             value, G[:] = self.problem.mean_slope(flat, *self._loss_arguments(mu))
             return value, [], np.empty(0)

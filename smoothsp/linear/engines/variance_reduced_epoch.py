@@ -1,4 +1,4 @@
-"""One epoch of variance-reduced steps, from arrays to arrays."""
+"""One epoch of SVRG as a function of arrays."""
 
 from typing import Any, NamedTuple
 
@@ -16,10 +16,9 @@ Flat = NDArray[np.float64]
 
 
 class Snapshot(NamedTuple):
-    """A point, and what is known of the objective there.
+    """Point x with objective, mean gradient of the loss, and marginals of examples.
 
-    The value has the regulariser; the gradient, that of the loss alone, is used up by
-    the epoch.
+    The value includes the regulariser. The epoch overwrites ``mean_gradient``.
     """
 
     x: Flat
@@ -30,7 +29,7 @@ class Snapshot(NamedTuple):
 
 
 def compute_snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
-    """Value and slopes at x, for one oracle call an example."""
+    """Compute objective and gradients at x by n oracle calls."""
     mean_gradient = objective.zero_buffer()
     value, node_marginals, edge_marginals = objective.gradient(
         x, mu, mean_gradient, per_example=True
@@ -48,9 +47,10 @@ def run_svrg_epoch(
     kappa: float = 0.0,
     z: Flat | None = None,
 ) -> Flat:
-    r"""The mean of the iterates of one epoch on the loss plus ``kappa / 2 |x - z|^2``.
+    r"""Run one SVRG epoch on the objective plus ``kappa / 2 |x - z|^2``.
 
-    ``begin`` is also the first iterate. Costs one oracle call a step.
+    Starts at the snapshot, makes one oracle call a step, and returns the mean of the
+    iterates.
     """
     # c = kappa z - gbar
     c = start.mean_gradient
@@ -102,5 +102,5 @@ def _kernel_arrays(
 
 
 def sample_order(seed: int, epoch_index: int, n: int) -> NDArray[np.int64]:
-    """Examples of epoch ``number``, sampled uniformly."""
+    """Examples ``(n,)`` of an epoch, sampled uniformly with replacement."""
     return np.random.Generator(np.random.PCG64([seed, epoch_index])).integers(n, size=n)

@@ -33,7 +33,7 @@ from smoothsp.linear.solvers.sdca import SDCA
 from smoothsp.linear.solvers.sgd import SGD
 from smoothsp.linear.solvers.svrg import SVRG
 
-# the name that certificates had here
+# Deprecated alias of Certificate.
 Record = Certificate
 
 __all__ = [

@@ -188,16 +188,16 @@ class BCFW:
 
 
 class _BCFWRun(DualPasses):
-    """Passes over hinges, and the estimated gap before each certificate."""
+    """Run of BCFW; stores the estimated gap before each certificate."""
 
     def __init__(self, solver: BCFW, engine: Engine, monitor: RunMonitor) -> None:
         super().__init__(solver, engine, monitor)
-        # see gap_diagnostics
+        # Read by gap_diagnostics.staleness.
         self.estimated_gap = np.inf
 
     @property
     def stop_sampling_gap(self) -> float:
-        # the gaps of the iterates say nothing about that of their average
+        # Gaps of the iterates do not bound the gap of their average.
         return (
             0.0 if self.solver.engine_settings.averages else super().stop_sampling_gap
         )

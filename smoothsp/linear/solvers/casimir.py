@@ -1,4 +1,4 @@
-"""Casimir-SVRG: accelerated and smoothed, for linear structured models."""
+"""Casimir-SVRG for linear structured models: accelerated SVRG with smoothing."""
 
 import math
 from typing import NamedTuple
@@ -176,7 +176,10 @@ class CasimirSVRG:
 def estimate_example_smoothness(
     objective: AnyObjective, seed: int
 ) -> tuple[float, int]:
-    """Smoothness of single examples near weights 0, and the oracle calls."""
+    """Estimate the smoothness of losses of single examples at w = 0.
+
+    Returns the estimate and the number of oracle calls.
+    """
     mu, gradient = objective.loss.mu, objective.zero_buffer()
     w = torch.nn.Parameter(torch.zeros(len(gradient), dtype=torch.float64))
     calls = 0
@@ -205,14 +208,14 @@ def estimate_example_smoothness(
         return objective.lam, 0
     try:
         estimate = estimate_smoothness([w], closure, list(examples))
-    except RuntimeError:  # a loss that is no number
+    except RuntimeError:  # the loss is not finite
         return math.inf, calls
-    # 0 where no example has a slope: any step does
+    # All gradients are 0: every step size is safe.
     return estimate or objective.lam, calls
 
 
 class _OuterState(NamedTuple):
-    """After k iterations: w_k, z_k, z_{k-1}, alpha_k; where the k-th one started."""
+    """State after k iterations: w_k, z_k, z_{k-1}, alpha_k, start objective of k."""
 
     k: int
     w: NDArray[np.float64]
@@ -232,7 +235,7 @@ class _CasimirRun:
             L, self.estimation_oracle_calls = estimate_example_smoothness(
                 objective, solver.seed
             )
-        # where lambda is nothing beside L, no step pulls the weights to 0 any more
+        # alpha_0^2 underflows to 0 if lambda is negligible beside L.
         if math.isfinite(L):
             self.schedule = solver.plan(objective.n, L)
         if not (math.isfinite(L) and self.schedule.alpha_0**2 > 0):
@@ -274,7 +277,7 @@ class _CasimirRun:
         )
         start = compute_snapshot(self.objective, self._start_weights(kappa), mu)
         if self.solver.warm_start == "restart" and self._has_objective_increased(start):
-            # as large as the weights and the slopes
+            # Free the snapshot first: it is as large as weights and gradients.
             del start
             start = compute_snapshot(self.objective, w, mu)
             z, alpha, restarts = w, self.schedule.alpha_0, restarts + 1
@@ -288,7 +291,7 @@ class _CasimirRun:
         alpha_next = schedules.next_alpha(alpha, kappa, kappa_next, lam)
         beta = schedules.extrapolation(alpha, alpha_next, kappa, kappa_next, lam)
         z_next = x + beta * (x - w)
-        # only these starts need the one before
+        # Other warm starts do not use z_{k-1}: store no second vector.
         previous_z = z if self.solver.warm_start in EXTRAPOLATED else z_next
         self.outer_state = _OuterState(
             k, x, z_next, previous_z, alpha_next, start_objective, restarts
@@ -303,7 +306,7 @@ class _CasimirRun:
         return w + kappa / (kappa + self.solver.lam) * (z - previous_z)
 
     def _has_objective_increased(self, start: Snapshot) -> bool:
-        """Whether the objective is higher than where the iteration before started."""
+        """Whether the objective exceeds that at the start of the previous iteration."""
         previous_objective = self.outer_state.start_objective
         rounding = np.finfo(np.float64).eps * abs(previous_objective)
         return (

@@ -1,4 +1,4 @@
-"""The elastic net by coordinate descent, with a certified gap."""
+"""Coordinate descent for the elastic net, with a duality gap."""
 
 import math
 from typing import Any
@@ -21,12 +21,12 @@ from smoothsp.linear.problems.least_squares import LeastSquaresProblem
 
 Floats = NDArray[np.float64]
 
-# sweeps over weights that are not 0 in a pass, at most: each costs what their features
-# do, or, from products, the number of all features for each weight that moves
+# Sweeps over nonzero weights in a pass. A sweep reads the features of these weights;
+# with stored products it costs O(features) for each weight that changes.
 _MAX_SWEEPS, _MAX_GRAM_SWEEPS = 10, 100
-# products are stored if that costs at most as much as so many sweeps
+# Products X'X are stored if computing them costs at most this many sweeps.
 _GRAM_COST_SWEEPS = 100
-# what a sum may lose of the size of its terms
+# Rounding error of a sum, relative to the magnitude of its terms.
 _RELATIVE_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
@@ -128,7 +128,7 @@ class CoordinateDescent:
                 "problem: expected a LeastSquaresProblem, got"
                 f" {type(problem).__name__}; use AGM for other problems"
             )
-        # what is prepared counts, too
+        # The clock includes the products computed below.
         monitor = RunMonitor(self._limits, problem)
         stores_products = self.products
         if stores_products is None:
@@ -146,7 +146,7 @@ class CoordinateDescent:
 def _should_store_products(X: Any) -> bool:
     n, d = X.shape
     if not sparse.issparse(X):
-        # dense products take no memory accesses to speak of
+        # Dense products run in BLAS, which is limited by arithmetic alone.
         return bool(d <= min(n, 10 * _GRAM_COST_SWEEPS))
     lengths = np.diff(X.indptr).astype(np.float64)
     return bool(d * d <= X.nnz and lengths @ lengths <= 2 * _GRAM_COST_SWEEPS * X.nnz)
@@ -196,7 +196,7 @@ class _CoordinateDescentRun(Solver):
         self._set_weights(np.zeros(problem.num_weights))
 
     def _set_weights(self, w: Floats) -> None:
-        """At these weights."""
+        """Set w and recompute the residual, or with stored products X' times it."""
         self.w, residual = w, self._compute_residual(w)
         self.residual = (
             self.scale * self.problem._XT @ residual
@@ -227,7 +227,7 @@ class _CoordinateDescentRun(Solver):
             sweeps,
         )
         if not sweeps[0]:
-            return "no weight moves any more: it is rounding"
+            return "no weight changes by more than rounding error"
         self.passes += 1
         self.calls += int(sweeps[0]) * len(self.problem)
         return None
@@ -242,7 +242,7 @@ class _CoordinateDescentRun(Solver):
         mean_squared_residual = float(residual @ residual) / len(residual)
         quadratic_terms = mean_squared_residual + lam / 2 * float(w @ w)
         primal = quadratic_terms + l1 * float(np.abs(w).sum())
-        # of the dual variables 2/n rest, and of a multiple of them that is feasible
+        # Dual variables 2/n (y - X w), and their largest feasible multiple.
         dual_linear_term, correlations = (
             self.scale * float(residual @ y),
             self.scale * self.problem._XT @ residual,
@@ -290,7 +290,7 @@ class _CoordinateDescentRun(Solver):
 
 
 def _compute_products(X: Any, scale: float) -> Floats:
-    """``scale X'X``."""
+    """Gram matrix ``scale X'X``, dense."""
     if not sparse.issparse(X):
         return np.ascontiguousarray(scale * (X.T @ X))
     d = X.shape[1]

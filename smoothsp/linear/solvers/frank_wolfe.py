@@ -109,7 +109,7 @@ class BatchFrankWolfe:
 
 
 class _FrankWolfeRun(Solver):
-    """One oracle call an example gives the certificate, and then the next step."""
+    """Run of batch Frank-Wolfe: n oracle calls give a certificate and the next step."""
 
     passes, recertify_on_resume = 0, True
 
@@ -118,9 +118,9 @@ class _FrankWolfeRun(Solver):
     ) -> None:
         self.problem, self.bounds, self.lam = problem, bounds, lam
         self.n = len(problem)
-        # unclipped weights and expected cost, replaced as one
+        # unclipped weights and expected cost, replaced by one assignment
         self.dual_state: tuple[Floats, float] = (np.zeros(len(bounds[0])), 0.0)
-        # the corner that was found there, its expected cost, and the gap
+        # Frank-Wolfe vertex at these weights, its expected cost, and the gap
         self.vertex: tuple[Floats, float, float] | None = None
         self.certificate = math.nan, math.nan, math.nan
 
@@ -158,7 +158,7 @@ class _FrankWolfeRun(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         if self.vertex is None:
-            # there was no time for a pass
+            # A budget or Ctrl-C ended the run before its first pass.
             self.advance()
         return self.certificate
 

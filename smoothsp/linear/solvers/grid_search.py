@@ -1,4 +1,4 @@
-"""Weights at the values of a grid, each solved on its own or from the one above."""
+"""Grid search over lambda, with or without warm starts."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -132,7 +132,7 @@ class _GridRun(PointRun):
         self.values, self.warm_start = values, warm_start
         self.step_settings = step_settings
         self.dual_point = DualPoint(problem, values[0], step_settings)
-        # of the value at which the dual point stands
+        # index of the lambda of the dual point
         self.index = 0
 
     def _move_to_next(self) -> bool:

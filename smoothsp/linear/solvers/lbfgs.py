@@ -17,7 +17,7 @@ from smoothsp.linear.problems import LinearProblem
 
 State = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
-# Share of the weights from which on the vectors hold those that are not used, too.
+# Above this fraction of used weights, vectors store all weights.
 _DENSE_FRACTION = 0.75
 
 
@@ -125,11 +125,11 @@ class LBFGS:
 
 
 class _StopRun(Exception):
-    """A budget is used up, or the gap is small enough."""
+    """Ends a line search: a limit is reached, or the gap is small enough."""
 
 
 class _LBFGSRun:
-    """Objective and gradient on the weights that matter, and the iterates."""
+    """Run of L-BFGS on the used weights: iterates, objective and gradient."""
 
     def __init__(
         self, objective: AnyObjective, monitor: RunMonitor, memory: int, settings: str
@@ -138,7 +138,7 @@ class _LBFGSRun:
         self.settings = settings
         used_weights = objective.active_weights()
         self.padded_w = objective.zero_buffer()
-        # most are used: vectors hold all, as compiled loops take them
+        # Kernels take vectors of all weights: no copies if most are used.
         self.uses_all_weights = len(used_weights) >= _DENSE_FRACTION * len(
             self.padded_w
         )
@@ -156,20 +156,20 @@ class _LBFGSRun:
         self.converged_iterate: Iterate | None = None
 
     def start(self, padded_w: Floats) -> None:
-        """Start from padded weights, of which those that are not used become 0."""
+        """Start from padded weights; unused weights become 0."""
         used_weights = self.objective.active_weights()
         self.padded_w[used_weights] = padded_w[used_weights]
         self.begin(self.padded_w[self.used_weights].copy())
 
     def begin(self, x: Floats) -> None:
-        """Start from x, not yet evaluated."""
+        """Set the iterate to x, without evaluating it."""
         self.iterate = Iterate(x, math.nan, np.zeros(len(x)), (), ())
         # passes, certificates and oracle calls for these at ``at``
         self.counts_at_iterate = (0, 0, 0)
         self.certificate_oracle_calls = 0
 
     def run_loop(self) -> None:
-        """Iterates until the budget is used up."""
+        """Make steps until a stopping rule holds."""
         monitor = self.monitor
         self._report_to_observer()
         if monitor.has_stopped:
@@ -187,17 +187,17 @@ class _LBFGSRun:
                 if following is None:
                     monitor.has_stopped = True
                     monitor.status = (
-                        "no step lowers the objective any more: it is rounding"
+                        "no step decreases the objective by more than rounding error"
                     )
                 else:
                     self._accept(following)
                     self.vector_pool.release_unshared(following, previous)
         except _StopRun:
-            # within a line search: as before it, or a point that is good enough
+            # The line search ended early: certify the converged or the last iterate.
             self._certify(self.converged_iterate or self.iterate)
 
     def _accept(self, iterate: Iterate) -> None:
-        # the certificate that follows included
+        # Counts include the certificate computed below.
         certificate_oracle_calls = (
             self.certificate_oracle_calls + self._calls_for_certificate
         )
@@ -243,12 +243,12 @@ class _LBFGSRun:
         self.padded_w[self.used_weights] = x
 
     def _unpad(self, x: Floats) -> Floats:
-        """Weights without padding, a copy."""
+        """Copy of the weights without padding."""
         self._scatter(x)
         return self.objective.unpad(self.padded_w)
 
     def evaluate(self, x: Floats, gradient: Floats) -> float:
-        """Value at x, and the gradient into ``slope``."""
+        """Return the objective at x and fill ``gradient``; raise to end the run."""
         objective, monitor = self.objective, self.monitor
         has_started = not math.isnan(self.iterate.value)
         if has_started and monitor.is_exhausted():
@@ -260,7 +260,7 @@ class _LBFGSRun:
             self._scatter(x)
             mean, _, _ = objective.gradient(self.padded_w, mu, self.gradient_buffer)
             np.take(self.gradient_buffer, self.used_weights, out=gradient, mode="clip")
-        if len(x):  # BLAS takes no empty vectors
+        if len(x):  # BLAS fails on empty vectors
             daxpy(x, gradient, a=objective.lam)
         value = mean + objective.lam / 2 * float(np.dot(x, x))
         monitor.passes += 1
@@ -271,9 +271,9 @@ class _LBFGSRun:
         return value
 
     def solution(self) -> Solution:
-        """The last iterate."""
+        """Solution of the run; frees the pairs."""
         monitor = self.monitor
-        # no gradient comes after this
+        # No gradient is computed after this: free the buffer.
         self.gradient_buffer = np.zeros(0)
         state = self._pop_state(
             list(self.iterate.iterate_diffs), list(self.iterate.gradient_diffs)
@@ -290,7 +290,7 @@ class _LBFGSRun:
     def _pop_state(
         self, iterate_diffs: list[Floats], gradient_diffs: list[Floats]
     ) -> State:
-        """All that changes; nothing of the pairs is left here nor in the lists."""
+        """Arrays of the state; empties the lists of pairs to limit peak memory."""
         self.iterate = iterate = self.iterate._replace(
             iterate_diffs=(), gradient_diffs=()
         )
@@ -298,7 +298,7 @@ class _LBFGSRun:
         monitor_state = self.monitor.state(self.settings)
         return {
             **monitor_state,
-            # evaluations of a line search that did not end are discarded
+            # Evaluations of an unfinished line search are not counted.
             "passes": np.array(passes),
             "history": monitor_state["history"][:certificates],
             "looked": np.array(certificate_oracle_calls),
@@ -310,7 +310,7 @@ class _LBFGSRun:
         }
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         (gradient,) = checks.fill_from_state(state, slope=np.empty(len(self.iterate.x)))
         x = self.objective.as_start_weights(state["w"])[self.used_weights].copy()
         self.certificate_oracle_calls = int(state["looked"])
@@ -329,7 +329,7 @@ class _LBFGSRun:
 
 
 def _stack_and_free(rows: list[NDArray[np.float64]], size: int) -> NDArray[np.float64]:
-    """Rows as a matrix; each is freed once it is copied, so that one fits in memory."""
+    """Stack rows to a matrix; frees each row after its copy to limit peak memory."""
     matrix = np.empty((len(rows), size))
     for k in range(len(rows)):
         matrix[k] = rows.pop(0)

@@ -19,7 +19,7 @@ from smoothsp.linear.engines.solution import (
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 
-# Gaps at the last visits are about this many times those at the weights.
+# Gaps at the last visits are about twice those at the current weights.
 _STALENESS = 2.0
 
 
@@ -159,13 +159,13 @@ class SDCA:
 
 
 def has_duals_for(problem: ChainProblem, start: object) -> bool:
-    """Whether ``start`` is a solution of SDCA of the same examples."""
+    """Whether ``start`` is a solution of SDCA for the same examples."""
     state = getattr(start, "state", {})
     return "nodes" in state and state.get("examples") == problem.checksum
 
 
 class _SDCARun(DualPasses):
-    """Passes that begin at weights, too."""
+    """Run of SDCA; starts from dual variables or from weights."""
 
     @property
     def certify_gap(self) -> float:

@@ -163,7 +163,7 @@ class SGD:
     def plan(
         self, pass_index: int, n: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Order, sizes of steps and weights in the average of pass ``number``."""
+        """Order, step sizes and weights in the average of a pass, each ``(n,)``."""
         rng = np.random.Generator(np.random.PCG64([self.seed, pass_index]))
         uniform = self.sampling == "uniform"
         order = rng.integers(n, size=n) if uniform else rng.permutation(n)
@@ -177,7 +177,7 @@ class SGD:
         return order, self.rates(t, n), average_weights
 
     def rates(self, steps: NDArray[np.int64], n: int) -> NDArray[np.float64]:
-        """Sizes of the steps with these numbers, counted from 1."""
+        """Step sizes of the steps with these numbers, counted from 1."""
         if self.decay == "pegasos":
             return np.asarray(1 / (self.lam * steps))
         if self.decay == "inverse-sqrt":
@@ -188,13 +188,13 @@ class SGD:
 
 
 class _CompiledSGD:
-    """The iterate and the average, in the form of ``linear.sgd``."""
+    """Run of the compiled SGD: iterate r W, and average (C W - Q) / total."""
 
     def __init__(self, solver: SGD, objective: ChainObjective) -> None:
         self.solver, self.objective = solver, objective
         self.W, self.tail = objective.split_weights(objective.zero_buffer())
         self.Q, self.tail_sum = objective.split_weights(objective.zero_buffer())
-        # r, C, the sum of the weights of the average, steps made
+        # r, C, sum of the averaging weights, number of steps
         self.scales = np.array([1.0, 0.0, 0.0, 0.0])
 
     @property

@@ -121,7 +121,7 @@ class SVRG:
 class _SVRGRun:
     def __init__(self, solver: SVRG, objective: AnyObjective) -> None:
         self.solver, self.objective = solver, objective
-        # replaced as one, so that a signal cannot part the two
+        # One assignment replaces both, so that Ctrl-C cannot separate them.
         self.svrg_state: tuple[int, NDArray[np.float64]] = (0, objective.zero_buffer())
 
     @property

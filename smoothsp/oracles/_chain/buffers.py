@@ -21,7 +21,7 @@ from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
 # What new tensors are made like: cheaper than torch.empty with a dtype and a device.
-EMPTY = {
+EMPTY_TENSORS = {
     dtype: torch.empty(0, dtype=dtype, device="cpu")
     for dtype in (torch.float32, torch.float64, torch.int64, torch.bool)
 }
@@ -37,8 +37,8 @@ def shared_zeros(S: int, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
         zeros = torch.zeros(S, dtype=dtype, device="cpu")
     zeros.numpy()  # never to be resized, so that arrays of them cost less
-    place = zeros.data_ptr(), zeros.untyped_storage()
-    zeros.shared_location = place  # type: ignore[attr-defined]
+    data_ptr = zeros.data_ptr(), zeros.untyped_storage()
+    zeros.shared_location = data_ptr  # type: ignore[attr-defined]
     return zeros
 
 
@@ -101,30 +101,35 @@ class ChainBuffers:
         self.kernel_ready = kernel_ready
         if not kernel_ready:
             return
-        known = getattr(start, "shared_location", None) if start is end else None
+        shared_end = getattr(start, "shared_location", None) if start is end else None
         if not (
             emissions.is_contiguous()
             and transitions.is_contiguous()
-            and (known or (start.is_contiguous() and end.is_contiguous()))
+            and (shared_end or (start.is_contiguous() and end.is_contiguous()))
         ):
-            self._views = _contiguous(potentials)
+            self._views = _detach_contiguous(potentials)
             emissions, transitions, start, end = self._views
-            known = None
+            shared_end = None
         # the storages keep the memory alive if a potential is given another
         first, second = emissions.untyped_storage(), transitions.untyped_storage()
-        if known:
-            at, storage = known
+        if shared_end:
+            at, storage = shared_end
             self._storages = first, second, storage, storage
-            places = emissions.data_ptr(), transitions.data_ptr(), at, at
+            data_ptrs = emissions.data_ptr(), transitions.data_ptr(), at, at
         else:
             ends = start.untyped_storage(), end.untyped_storage()
             self._storages = first, second, *ends
             ends_at = start.data_ptr(), end.data_ptr()
-            places = emissions.data_ptr(), transitions.data_ptr(), *ends_at
-        if 0 in places:
-            _refuse_lost(potentials, places)
+            data_ptrs = emissions.data_ptr(), transitions.data_ptr(), *ends_at
+        if 0 in data_ptrs:
+            _require_memory(potentials, data_ptrs)
         self.sizes = sizes = emissions.shape
-        self.addresses = (*sizes, *places, *positions.addresses(), VECTORS[self.dtype])
+        self.addresses = (
+            *sizes,
+            *data_ptrs,
+            *positions.addresses(),
+            VECTORS[self.dtype],
+        )
 
     @classmethod
     def from_op_args(
@@ -149,9 +154,9 @@ class ChainBuffers:
 
     def __reduce__(self) -> tuple[Any, ...]:
         emissions, transitions, *ends = self.potentials
-        known = (None if hasattr(x, "shared_location") else x for x in ends)
-        kept = emissions, transitions, *known, self.positions
-        return _rebuilt, (type(self), *kept)
+        unshared_ends = (None if hasattr(x, "shared_location") else x for x in ends)
+        args = emissions, transitions, *unshared_ends, self.positions
+        return _unpickle, (type(self), *args)
 
     @property
     def op_args(self) -> tuple[Any, ...]:
@@ -165,8 +170,10 @@ class ChainBuffers:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the potentials of plain buffers."""
         B, T, S = self.sizes
-        moves = (S, S) if self.shared_transitions else (B, max(T - 1, 0), S, S)
-        return (B, T, S), moves, (S,), (S,)
+        transitions_shape = (
+            (S, S) if self.shared_transitions else (B, max(T - 1, 0), S, S)
+        )
+        return (B, T, S), transitions_shape, (S,), (S,)
 
     @property
     def inner_steps(self) -> int:
@@ -178,23 +185,25 @@ class ChainBuffers:
     def views(self) -> tuple[Tensor, ...]:
         """The potentials of plain buffers, contiguous, without gradients."""
         if self._views is None:
-            places = self.addresses[3:7]
+            data_ptrs = self.addresses[3:7]
             memory = zip(
-                self.potentials, self._storages, places, self.shapes, strict=True
+                self.potentials, self._storages, data_ptrs, self.shapes, strict=True
             )
-            self._views = tuple(_view(*some, self.dtype) for some in memory)
+            self._views = tuple(_view_storage(*args, self.dtype) for args in memory)
         return self._views
 
     @property
     def arrays(self) -> tuple[Any, ...]:
         """Arrays for kernels, ``shared`` last."""
         if self._arrays is None:
-            emissions, moves, start, end = (to_numpy(x) for x in self.views)
+            emissions, transitions, start, end = (to_numpy(x) for x in self.views)
             positions = self.positions.steps.numpy(), self.positions.lengths.numpy()
-            moves = moves[None, None] if self.shared_transitions else moves
+            transitions = (
+                transitions[None, None] if self.shared_transitions else transitions
+            )
             self._arrays = (
                 emissions,
-                moves,
+                transitions,
                 start,
                 end,
                 *positions,
@@ -215,9 +224,11 @@ class ChainBuffers:
     def select_rows_as_float64(self, rows: Tensor) -> "ChainBuffers":
         """Some rows of plain buffers, in float64."""
         emissions, transitions, start, end = self.views
-        moves = transitions if self.shared_transitions else transitions[rows]
-        some = (x.double() for x in (emissions[rows], moves, start, end))
-        first, second, third, fourth = some
+        row_transitions = transitions if self.shared_transitions else transitions[rows]
+        float64_tensors = (
+            x.double() for x in (emissions[rows], row_transitions, start, end)
+        )
+        first, second, third, fourth = float64_tensors
         potentials = first, second, third, fourth
         return ChainBuffers(potentials, self.positions.select(rows), kernel_ready=True)
 
@@ -235,12 +246,12 @@ class ChainBuffers:
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Memory for an answer."""
-        new = EMPTY[dtype or self.dtype].new_empty
+        new = EMPTY_TENSORS[dtype or self.dtype].new_empty
         # numbers one by one are read faster than a tuple of them
         return new(*shape) if shape else new(())
 
 
-def _rebuilt(
+def _unpickle(
     kind: type["ChainBuffers"],
     emissions: Tensor,
     transitions: Tensor,
@@ -254,14 +265,14 @@ def _rebuilt(
     return kind((emissions, transitions, *ends), positions)
 
 
-def _contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
+def _detach_contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
     return tuple(x.detach().contiguous() for x in potentials)
 
 
-def _view(
-    given: Tensor,
+def _view_storage(
+    tensor: Tensor,
     storage: torch.UntypedStorage,
-    place: int,
+    data_ptr: int,
     shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> Tensor:
@@ -269,17 +280,17 @@ def _view(
 
     That is ``given`` itself, unless it was given other memory meanwhile.
     """
-    same = given.data_ptr() == place != 0 and given.dtype == dtype
-    if same and given.shape == shape and given.is_contiguous():
-        return given.detach()
+    is_unmoved = tensor.data_ptr() == data_ptr != 0 and tensor.dtype == dtype
+    if is_unmoved and tensor.shape == shape and tensor.is_contiguous():
+        return tensor.detach()
     memory = torch.empty(0, dtype=dtype, device="cpu").set_(storage)
-    first = (place - storage.data_ptr()) // dtype.itemsize if place else 0
-    return memory[first : first + math.prod(shape)].view(shape)
+    first_index = (data_ptr - storage.data_ptr()) // dtype.itemsize if data_ptr else 0
+    return memory[first_index : first_index + math.prod(shape)].view(shape)
 
 
-def _refuse_lost(potentials: Potentials, places: tuple[int, ...]) -> None:
-    for name, x, place in zip(POTENTIAL_NAMES, potentials, places, strict=True):
-        if place == 0 and x.numel():
+def _require_memory(potentials: Potentials, data_ptrs: tuple[int, ...]) -> None:
+    for name, x, data_ptr in zip(POTENTIAL_NAMES, potentials, data_ptrs, strict=True):
+        if data_ptr == 0 and x.numel():
             raise ValueError(
                 f"{name}: expected a tensor with memory, got one whose memory was freed"
             )

@@ -33,19 +33,21 @@ def build_chain(
 
     Absent ends are zero; all positions are real without lengths and mask.
     """
-    found = None
+    valid_potentials = None
     if is_eager() and not checks.is_jit_tracing():
-        found = _fitting(emissions, transitions, start, end)
-    potentials = found or _looked_at(emissions, transitions, start, end)
+        valid_potentials = _as_dense_potentials(emissions, transitions, start, end)
+    potentials = valid_potentials or _as_valid_potentials(
+        emissions, transitions, start, end
+    )
     if lengths is None and mask is None:
         B, T, _ = potentials[0].shape
         positions = Positions(B, T, potentials[0].device)
     else:
-        positions = _positions_of(potentials[0], lengths, mask)
-    return ChainEngine(potentials, positions, found is not None)
+        positions = _make_positions(potentials[0], lengths, mask)
+    return ChainEngine(potentials, positions, valid_potentials is not None)
 
 
-def _fitting(
+def _as_dense_potentials(
     emissions: Any, transitions: Any, start: Any, end: Any
 ) -> Potentials | None:
     """The potentials if they are ordinary tensors and fit; None if not, or unusual."""
@@ -73,7 +75,7 @@ def _fitting(
     return emissions, transitions, start, end
 
 
-def _looked_at(
+def _as_valid_potentials(
     emissions: object, transitions: object, start: object | None, end: object | None
 ) -> Potentials:
     """The potentials, each checked, with a message for what is wrong."""
@@ -97,14 +99,14 @@ def _looked_at(
         if value is None:
             ends.append(emissions.new_zeros(S))
             continue
-        found = checks.as_potentials(name, value)
-        checks.require_same_dtype(name, found, "emissions", emissions)
-        checks.require_shape(name, found, (S,), "(state,)")
-        ends.append(found)
+        tensor = checks.as_potentials(name, value)
+        checks.require_same_dtype(name, tensor, "emissions", emissions)
+        checks.require_shape(name, tensor, (S,), "(state,)")
+        ends.append(tensor)
     return emissions, transitions, ends[0], ends[1]
 
 
-def _positions_of(
+def _make_positions(
     emissions: Tensor, lengths: object | None, mask: object | None
 ) -> Positions:
     """The real positions that lengths or a mask tell."""
@@ -134,35 +136,35 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
     if chain.kernel_ready:
         if validation.all_below_limit(chain.addresses, chain.shared_transitions):
             return chain
-        found, stuck = _value_flags(chain)
+        flags, infeasible_at = _value_flags(chain)
     elif is_eager_tensor(chain.potentials[0], "cuda"):
-        found = cuda.value_flags(*chain.op_args)
-        if found & validation.INFEASIBLE:
-            there = (x.detach().cpu() for x in chain.op_args)
-            found, stuck = _value_flags(ChainBuffers.from_op_args(*there))
+        flags = cuda.value_flags(*chain.op_args)
+        if flags & validation.INFEASIBLE:
+            cpu_inputs = (x.detach().cpu() for x in chain.op_args)
+            flags, infeasible_at = _value_flags(ChainBuffers.from_op_args(*cpu_inputs))
     else:
         return chain
-    if found & validation.HAS_INVALID:
-        _refuse_number(chain, name)
-    if found & validation.INFEASIBLE:
-        row, step = stuck.tolist()
-        blame = name or "emissions, transitions"
+    if flags & validation.HAS_INVALID:
+        _raise_invalid_value(chain, name)
+    if flags & validation.INFEASIBLE:
+        row, step = infeasible_at.tolist()
+        argument = name or "emissions, transitions"
         raise ValueError(
-            f"{blame}: row {row} has no feasible output: every path is "
+            f"{argument}: row {row} has no feasible output: every path is "
             f"forbidden (-inf) by step {step}; allow at least one"
         )
-    if not found & LOW:
+    if not flags & LOW:
         return chain
     emissions, transitions, start, end = chain.potentials
     in_emissions, in_transitions, in_start, in_end = validation.LOW_BITS
     # one by one: a loop over them takes as long as the copy of a small batch
-    if found & in_emissions:
+    if flags & in_emissions:
         emissions = score_values.mask_low_scores(emissions)
-    if found & in_transitions:
+    if flags & in_transitions:
         transitions = score_values.mask_low_scores(transitions)
-    if found & in_start:
+    if flags & in_start:
         start = score_values.mask_low_scores(start)
-    if found & in_end:
+    if flags & in_end:
         end = score_values.mask_low_scores(end)
     masked = emissions, transitions, start, end
     return ChainEngine(masked, chain.positions, chain.kernel_ready)
@@ -170,42 +172,42 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
 
 def _value_flags(chain: ChainBuffers) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
-    stuck = np.empty(2, np.int64)
+    infeasible_at = np.empty(2, np.int64)
     return validation.check_potentials(
-        chain.addresses, chain.shared_transitions, stuck
-    ), stuck
+        chain.addresses, chain.shared_transitions, infeasible_at
+    ), infeasible_at
 
 
-def _refuse_number(chain: ChainBuffers, name: str) -> None:
+def _raise_invalid_value(chain: ChainBuffers, name: str) -> None:
     """Name the first number that is refused, of those that are read."""
     emissions, transitions, start, end = chain.potentials
     real = chain.positions.mask
-    places = {"emissions": score_values.is_invalid(emissions) & real[..., None]}
+    is_invalid = {"emissions": score_values.is_invalid(emissions) & real[..., None]}
     if transitions.dim() == 2:
-        places["transitions"] = score_values.is_invalid(transitions)
+        is_invalid["transitions"] = score_values.is_invalid(transitions)
     else:
-        into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
-        places["transitions"] = (
-            score_values.is_invalid(transitions) & into[..., None, None]
+        is_read = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
+        is_invalid["transitions"] = (
+            score_values.is_invalid(transitions) & is_read[..., None, None]
         )
-    places |= {
+    is_invalid |= {
         "start": score_values.is_invalid(start),
         "end": score_values.is_invalid(end),
     }
-    words = {
+    descriptions = {
         "emissions": "row {}, step {}, state {}",
         "transitions": "from state {} to state {}",
         "start": "state {}",
         "end": "state {}",
     }
     if transitions.dim() == 4:
-        words["transitions"] = "row {}, step {}, " + words["transitions"]
-    for (argument, wrong), x in zip(places.items(), chain.potentials, strict=True):
+        descriptions["transitions"] = "row {}, step {}, " + descriptions["transitions"]
+    for (argument, wrong), x in zip(is_invalid.items(), chain.potentials, strict=True):
         if bool(wrong.any()):
-            place = tuple(wrong.nonzero()[0].tolist())
-            where = words[argument].format(*place)
+            index = tuple(wrong.nonzero()[0].tolist())
+            where = descriptions[argument].format(*index)
             raise ValueError(
                 score_values.invalid_value_message(
-                    name or argument, x[place].item(), where
+                    name or argument, x[index].item(), where
                 )
             )

@@ -22,7 +22,7 @@ SimdLayout = tuple[int | None, int | None]
 MIN_CHUNK_WORK = 800_000
 # Pieces have whole groups of the rows that are computed together, over states twice as
 # many as that: fewer would share too little of the preparation.
-STATES_OVER_LANES, IN_LANES, OVER_STATES = 32, 32, 8
+MAX_STATES_IN_LANES, ROWS_IN_LANES, ROWS_OVER_STATES = 32, 32, 8
 
 
 @lru_cache(maxsize=256)
@@ -31,10 +31,12 @@ def rows_per_chunk(B: int, T: int, S: int) -> int:
 
     It depends on the shape alone: so do sums over rows, whatever the threads.
     """
-    work = _work(B, T, S)
-    pieces = max(2 * (work // (2 * MIN_CHUNK_WORK)), 1)  # for two threads as much each
-    together = OVER_STATES if S > STATES_OVER_LANES else IN_LANES
-    return -(-B // (pieces * together)) * together
+    work = _estimate_work(B, T, S)
+    num_chunks = max(
+        2 * (work // (2 * MIN_CHUNK_WORK)), 1
+    )  # for two threads as much each
+    group_size = ROWS_OVER_STATES if S > MAX_STATES_IN_LANES else ROWS_IN_LANES
+    return -(-B // (num_chunks * group_size)) * group_size
 
 
 def rows_per_chunk_rowwise(B: int, T: int, S: int, itemsize: int = 4) -> int:
@@ -44,18 +46,21 @@ def rows_per_chunk_rowwise(B: int, T: int, S: int, itemsize: int = 4) -> int:
     ``itemsize`` is that of what is computed with.
     """
     rows = rows_per_chunk(B, T, S)
-    if S <= STATES_OVER_LANES:
+    if S <= MAX_STATES_IN_LANES:
         return rows  # in lanes or over states, as many rows as a piece has say
-    work = _work(B, T, S) * itemsize // 4
-    threads = torch.get_num_threads() if work >= 2 * MIN_CHUNK_WORK else 1
-    if threads < 2:
+    work = _estimate_work(B, T, S) * itemsize // 4
+    num_threads = torch.get_num_threads() if work >= 2 * MIN_CHUNK_WORK else 1
+    if num_threads < 2:
         return rows
-    together = ROWS_PER_PASS if B > 2 else 1  # two share no pass over the transitions
-    pieces = min(-(-(work // MIN_CHUNK_WORK) // threads), CHUNKS_PER_THREAD) * threads
-    return min(rows, -(-B // (pieces * together)) * together)
+    group_size = ROWS_PER_PASS if B > 2 else 1  # two share no pass over the transitions
+    num_chunks = (
+        min(-(-(work // MIN_CHUNK_WORK) // num_threads), CHUNKS_PER_THREAD)
+        * num_threads
+    )
+    return min(rows, -(-B // (num_chunks * group_size)) * group_size)
 
 
-def _work(B: int, T: int, S: int) -> int:
+def _estimate_work(B: int, T: int, S: int) -> int:
     """Vector operations in float32."""
     return B * T * S * (4 + S // 8)
 
@@ -63,54 +68,58 @@ def _work(B: int, T: int, S: int) -> int:
 @lru_cache(maxsize=256)
 def single_call_layout(B: int, T: int, S: int, itemsize: int) -> SimdLayout | None:
     """``way_of_sums`` of answers that are one piece, whatever the threads, or None."""
-    work = _work(B, T, S) * itemsize // 4
+    work = _estimate_work(B, T, S) * itemsize // 4
     if rows_per_chunk(B, T, S) < B or (
-        S > STATES_OVER_LANES and work >= 2 * MIN_CHUNK_WORK
+        S > MAX_STATES_IN_LANES and work >= 2 * MIN_CHUNK_WORK
     ):
         return None
-    return _way(B, S, 64 // itemsize)
+    return _simd_layout(B, S, 64 // itemsize)
 
 
-def simd_layout(where: tuple[Any, ...]) -> SimdLayout:
+def simd_layout(addresses: tuple[Any, ...]) -> SimdLayout:
     """``in_lanes, over_states`` of ``_kernels.chain.cpu.fused``."""
-    return _way(where[0], where[2], len(where[9]))
+    return _simd_layout(addresses[0], addresses[2], len(addresses[9]))
 
 
 @lru_cache(maxsize=256)
-def _way(B: int, S: int, lanes: int) -> SimdLayout:
+def _simd_layout(B: int, S: int, lanes: int) -> SimdLayout:
     return (1, None) if prefer_lanes(B, S, lanes) else (None, 1)
 
 
-def slice_rows(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:
+def slice_rows(
+    addresses: tuple[Any, ...], first_row: int, rows: int
+) -> tuple[Any, ...]:
     """Sizes and addresses of ``rows`` rows from ``first``, at most as many as exist."""
-    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = where
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = addresses
     return (
-        min(rows, B - first),
+        min(rows, B - first_row),
         T,
         S,
-        emissions + first * T * S * zeros.itemsize,
+        emissions + first_row * T * S * zeros.itemsize,
         transitions,
         start,
         end,
-        steps and steps + 8 * first * T,
-        lengths and lengths + 8 * first,
+        steps and steps + 8 * first_row * T,
+        lengths and lengths + 8 * first_row,
         zeros,
     )
 
 
 def run_in_chunks(
-    where: tuple[Any, ...],
+    addresses: tuple[Any, ...],
     call: Callable[[tuple[Any, ...], SimdLayout, int], int],
-    outputs: int = 1,
+    passes_per_row: int = 1,
 ) -> int:
     """Sum of ``call(where, way, b)`` over pieces of a batch, which begin at row b.
 
     ``outputs``: how many times the work of sums a row takes.
     """
-    B, T, S, item = *where[:3], where[-1].itemsize
-    way = single_call_layout(B, T * outputs, S, item)
-    rows = B if way else rows_per_chunk_rowwise(B, T * outputs, S, item)
+    B, T, S, item = *addresses[:3], addresses[-1].itemsize
+    layout = single_call_layout(B, T * passes_per_row, S, item)
+    rows = B if layout else rows_per_chunk_rowwise(B, T * passes_per_row, S, item)
     if rows >= B:
-        return call(where, way or simd_layout(where), 0)
-    some = {b: slice_rows(where, b, rows) for b in range(0, B, rows)}
-    return sum(run_all([partial(call, x, simd_layout(x), b) for b, x in some.items()]))
+        return call(addresses, layout or simd_layout(addresses), 0)
+    chunks = {b: slice_rows(addresses, b, rows) for b in range(0, B, rows)}
+    return sum(
+        run_all([partial(call, x, simd_layout(x), b) for b, x in chunks.items()])
+    )

@@ -29,12 +29,12 @@ def transitions_4d(transitions: Tensor) -> Tensor:
     return transitions[None, None] if transitions.dim() == 2 else transitions
 
 
-def _run(kernel: Callable[..., None], chain: tuple[Tensor, ...], *rest: Any) -> None:
+def _launch(kernel: Callable[..., None], chain: tuple[Tensor, ...], *args: Any) -> None:
     """Call a kernel on a chain, on further inputs and on outputs."""
     emissions, transitions, *others = chain
     inputs = (emissions, transitions_4d(transitions), *others)
     shared = transitions.dim() == 2
-    kernel((*(x.detach().contiguous() for x in inputs), shared), *rest)
+    kernel((*(x.detach().contiguous() for x in inputs), shared), *args)
 
 
 def value_flags(
@@ -55,24 +55,27 @@ def value_flags(
     T = emissions.shape[1]
     ordered = torch.arange(T, device=emissions.device) < lengths[:, None]
     real = torch.zeros_like(ordered).scatter(1, steps, ordered)
-    read = emissions.masked_fill(~real[..., None], 0)
-    moves = transitions
+    read_emissions = emissions.masked_fill(~real[..., None], 0)
+    masked_transitions = transitions
     if transitions.dim() == 4:
         into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
-        moves = transitions.masked_fill(~into[..., None, None], 0)
-    codes = score_values.value_flags_of((read, moves, start, end))
+        masked_transitions = transitions.masked_fill(~into[..., None, None], 0)
+    codes = score_values.value_flags_of(
+        (read_emissions, masked_transitions, start, end)
+    )
     pairs = zip(validation.LOW_BITS, codes, strict=True)
-    found = sum(int(bit) for bit, code in pairs if code & score_values.LOW)
+    flags = sum(int(bit) for bit, code in pairs if code & score_values.LOW)
     if any(code & score_values.INVALID for code in codes):
-        return found | validation.HAS_INVALID
+        return flags | validation.HAS_INVALID
     if any(code & score_values.NEG_INF_OR_LOW for code in codes):
-        nodes, moves, heads, tails = map(
-            score_values.mask_low_scores, (read, moves, start, end)
+        nodes, masked_transitions, heads, tails = map(
+            score_values.mask_low_scores,
+            (read_emissions, masked_transitions, start, end),
         )
-        value, _ = decode(nodes, moves, heads, tails, steps, lengths)
+        value, _ = decode(nodes, masked_transitions, heads, tails, steps, lengths)
         if bool((value == -torch.inf).any()):
-            found |= validation.INFEASIBLE
-    return found
+            flags |= validation.INFEASIBLE
+    return flags
 
 
 def log_partition(*inputs: Any) -> tuple[Tensor, ...]:
@@ -82,11 +85,11 @@ def log_partition(*inputs: Any) -> tuple[Tensor, ...]:
     the potentials. One launch, or a few with time in parallel where
     ``chain.cuda.scan.pays``.
     """
-    pays = _scan_pays(inputs[0])
+    pays = _use_scan(inputs[0])
     return (_log_partition_by_scan if pays else _log_partition)(*inputs)
 
 
-def _scan_pays(emissions: Tensor) -> bool:
+def _use_scan(emissions: Tensor) -> bool:
     try:
         from smoothsp._kernels.chain.cuda import scan
     except ImportError:  # without Triton: the trial of the other kernel says so
@@ -114,7 +117,7 @@ def _log_partition_and_marginals(
     kernel: Callable[..., None], *inputs: Any
 ) -> tuple[Tensor, ...]:
     """Log-partition and marginals, by one of two kernels."""
-    *chain, wide = inputs
+    *chain, returns_float64 = inputs
     emissions, transitions, *_ = chain
     B, T, S = emissions.shape
     new = emissions.new_empty
@@ -124,8 +127,14 @@ def _log_partition_and_marginals(
     edges = new((B, S, S) if shared else transitions.shape)
     heads, tails = new((B, S)), new((B, S))
     steps = edges[:, None] if shared else edges
-    _run(kernel, tuple(chain), value, (nodes, steps, heads, tails))
-    return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails
+    _launch(kernel, tuple(chain), value, (nodes, steps, heads, tails))
+    return (
+        value if returns_float64 else value.to(emissions.dtype),
+        nodes,
+        edges,
+        heads,
+        tails,
+    )
 
 
 @with_fallback("covariance")
@@ -137,15 +146,15 @@ def covariance(*inputs: Tensor) -> tuple[Tensor, ...]:
     from smoothsp._kernels.chain.cuda import covariance as kernels
 
     weights = [x.detach().contiguous() for x in inputs[6:]]
-    found = tuple(torch.empty_like(v) for v in weights)
+    results = tuple(torch.empty_like(v) for v in weights)
     shared = inputs[1].dim() == 2
 
-    def by_steps(parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def per_step(parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
         nodes, edges, *ends = parts
         return nodes, edges[:, None] if shared else edges, *ends
 
-    _run(kernels.covariance, inputs[:6], by_steps(weights), by_steps(found))
-    return found
+    _launch(kernels.covariance, inputs[:6], per_step(weights), per_step(results))
+    return results
 
 
 @with_fallback("entropy")
@@ -154,7 +163,7 @@ def entropy(*chain: Tensor) -> Tensor:
     from smoothsp._kernels.chain.cuda import samples
 
     value = chain[0].new_empty((len(chain[0]),))
-    _run(samples.entropy, chain, value)
+    _launch(samples.entropy, chain, value)
     return value
 
 
@@ -169,8 +178,8 @@ def score(*inputs: Tensor) -> Tensor:
     if not is_capturing(value) and bool(wrong.any()):
         row, _, n = wrong.nonzero()[0].tolist()
         step = int(chain[4][row, n])
-        found = labels[row, :, step].tolist()
-        label = found[0] if len(found) == 1 else found
+        result = labels[row, :, step].tolist()
+        label = result[0] if len(result) == 1 else result
         S = chain[0].shape[2]
         raise ValueError(label_range_message(S, label, row, step))
     return value
@@ -182,7 +191,7 @@ def decode(*chain: Tensor) -> tuple[Tensor, Tensor]:
     from smoothsp._kernels.chain.cuda import viterbi
 
     labels = torch.empty_like(chain[4], memory_format=torch.contiguous_format)
-    _run(viterbi.viterbi, chain, labels)
+    _launch(viterbi.viterbi, chain, labels)
     value, _ = vectorised.score(chain, labels[:, None])
     return value.squeeze(1).to(chain[0].dtype), labels
 
@@ -199,7 +208,7 @@ def decode_topk(*inputs: Any) -> tuple[Tensor, Tensor]:
     B, T = chain[4].shape
     labels = chain[4].new_empty((B, k, T))
     valid = chain[4].new_empty((B, k), dtype=torch.bool)
-    _run(viterbi.viterbi_topk, tuple(chain), labels, valid)
+    _launch(viterbi.viterbi_topk, tuple(chain), labels, valid)
     return labels, valid
 
 
@@ -210,7 +219,7 @@ def sample(*inputs: Tensor) -> Tensor:
 
     uniforms = inputs[6].contiguous()
     labels = torch.empty_like(uniforms, dtype=torch.int64)
-    _run(samples.sample, inputs[:6], uniforms, labels)
+    _launch(samples.sample, inputs[:6], uniforms, labels)
     return labels
 
 

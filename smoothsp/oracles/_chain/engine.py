@@ -44,9 +44,9 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         return self.positions.steps, self.positions.lengths
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "ChainEngine":
-        emissions, transitions, start, end, *places = tensors
+        emissions, transitions, start, end, *row_attributes = tensors
         potentials = emissions, transitions, start, end
-        if places:
+        if row_attributes:
             return build_chain_engine(tensors)
         B, T, _ = emissions.shape
         positions = self.positions
@@ -62,65 +62,70 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
             return self
         if self.potentials[0].is_cuda:
             return None
-        found: ChainBuffers = ChainBuffers.from_op_args(*self.op_args)
-        return found
+        result: ChainBuffers = ChainBuffers.from_op_args(*self.op_args)
+        return result
 
     def log_partition_and_marginals(
-        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self,
+        needs_grad: Sequence[bool],
+        dtype: torch.dtype | None,
+        with_hi_lo: bool = False,
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         chain = self._cpu_buffers()
         if chain is None:
-            value, *found = cuda.log_partition(*self.op_args, True)
+            value, *device_marginals = cuda.log_partition(*self.op_args, True)
             rounded = to_dtype(value, dtype or self.dtype)
-            return rounded, as_hi_lo(value) if two else None, found
-        parts = self._two_numbers() if two else None
-        wide = dtype == FLOAT64
+            return rounded, as_hi_lo(value) if with_hi_lo else None, device_marginals
+        hi_lo = self._empty_hi_lo() if with_hi_lo else None
+        returns_float64 = dtype == FLOAT64
         value, *marginals = forward_backward.log_partition_and_marginals(
-            chain, wide, parts
+            chain, returns_float64, hi_lo
         )
-        if parts is not None and self.potentials[0].shape[2] == 1:
+        if hi_lo is not None and self.potentials[0].shape[2] == 1:
             # of the only output the score, to the last digit
-            only = self.potentials[0].new_zeros(len(parts), 1, 1, dtype=torch.int64)
-            used = only.expand(-1, -1, self.potentials[0].shape[1])
-            parts = cast(Tensor, self.score(used, FLOAT64, True)[1])[:, 0]
-        return value, parts, marginals
+            only = self.potentials[0].new_zeros(len(hi_lo), 1, 1, dtype=torch.int64)
+            used_parts = only.expand(-1, -1, self.potentials[0].shape[1])
+            hi_lo = cast(Tensor, self.score(used_parts, FLOAT64, True)[1])[:, 0]
+        return value, hi_lo, marginals
 
-    def _two_numbers(self) -> Tensor:
+    def _empty_hi_lo(self) -> Tensor:
         B = len(self.potentials[0])
         return torch.empty(B, 2, dtype=torch.float64, device="cpu")
 
     def log_partition(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, needs_grad: Sequence[bool], dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None, Any]:
         if not (self.kernel_ready and self.shared_transitions and dtype == self.dtype):
-            return self.log_partition_and_marginals(wanted, dtype, two)
-        parts = self._two_numbers() if two else None
-        value, kept = forward_backward.log_partition_and_saved_marginals(self, parts)
-        return value, parts, kept
+            return self.log_partition_and_marginals(needs_grad, dtype, with_hi_lo)
+        hi_lo = self._empty_hi_lo() if with_hi_lo else None
+        value, saved = forward_backward.log_partition_and_saved_marginals(self, hi_lo)
+        return value, hi_lo, saved
 
-    def saved_marginals(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
-        if not isinstance(kept, tuple):
-            return super().saved_marginals(kept, wanted)
+    def saved_marginals(
+        self, saved: Any, needs_grad: Sequence[bool]
+    ) -> list[Tensor] | None:
+        if not isinstance(saved, tuple):
+            return super().saved_marginals(saved, needs_grad)
         # tensors of their own, as outputs of one question
-        nodes, *others = unpack_marginals(kept)
+        nodes, *others = unpack_marginals(saved)
         return [nodes, *(x.clone() for x in others)]
 
     def vjp(
-        self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
+        self, weights: Tensor, marginals: Any, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
         if isinstance(marginals, tuple):
-            return vjp_overwriting(weights, marginals, wanted)
+            return vjp_overwriting(weights, marginals, needs_grad)
         if weights.is_cuda:
             return list(cuda.vjp(weights, tuple(marginals), self.shared_transitions))
         if self.shared_transitions:
-            return weight_rows(weights, marginals, self.num_row_potentials, wanted)
+            return weight_rows(weights, marginals, self.num_row_potentials, needs_grad)
         return vjp(weights, marginals)
 
-    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
+    def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
         chain = self._cpu_buffers()
         if chain is not None:
-            return list(forward_backward.covariance_cpu(chain, *along))
-        return list(cuda.covariance(*self.op_args, *along))
+            return list(forward_backward.covariance_cpu(chain, *directions))
+        return list(cuda.covariance(*self.op_args, *directions))
 
     def entropy(self) -> Tensor:
         chain = self._cpu_buffers()
@@ -129,7 +134,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         return forward_backward.entropy_cpu(chain)
 
     def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
+        self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
         chain = self._cpu_buffers()
         if k is None:
@@ -139,13 +144,13 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
                 value, labels = viterbi.decode_cpu(chain)
             return BestOutputs(to_dtype(value, dtype), labels)
         if chain is not None:
-            labels, exist, values = viterbi.decode_topk_cpu(chain, k)
+            labels, valid, values = viterbi.decode_topk_cpu(chain, k)
         else:
-            labels, exist = cuda.decode_topk(*self.op_args, k)
-            existing = torch.where(exist[..., None], labels, labels[:, :1])
+            labels, valid = cuda.decode_topk(*self.op_args, k)
+            existing = torch.where(valid[..., None], labels, labels[:, :1])
             values = cuda.score(*self.op_args, existing)
-            values = values.masked_fill(~exist, -torch.inf)
-        return BestOutputs(to_dtype(values, dtype), labels, valid=exist)
+            values = values.masked_fill(~valid, -torch.inf)
+        return BestOutputs(to_dtype(values, dtype), labels, valid=valid)
 
     def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
         B, T, _ = self.potentials[0].shape
@@ -153,55 +158,66 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         return (self.potentials[0].new_empty((*rows, T), dtype=torch.int64),)
 
     def score(
-        self, used: Tensor, dtype: torch.dtype, two: bool = False
+        self, used_parts: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         chain = self._cpu_buffers()
         if chain is None:
-            value = cuda.score(*self.op_args, used)
-            return value.to(dtype), as_hi_lo(value) if two else None
-        value, parts = scores.score_cpu(chain, used, two)
-        return to_dtype(value, dtype), parts
+            value = cuda.score(*self.op_args, used_parts)
+            return value.to(dtype), as_hi_lo(value) if with_hi_lo else None
+        value, hi_lo = scores.score_cpu(chain, used_parts, with_hi_lo)
+        return to_dtype(value, dtype), hi_lo
 
     def count_parts(
-        self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+        self, weights: Tensor, used_parts: Tensor, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
-        if used.shape[1] > 1:
-            none = (used < 0).all(2)
-            used = torch.where(none[..., None], used[:, :1], used)
+        if used_parts.shape[1] > 1:
+            none = (used_parts < 0).all(2)
+            used_parts = torch.where(none[..., None], used_parts[:, :1], used_parts)
             weights = weights.masked_fill(none, 0)
         chain = self._cpu_buffers()
         if chain is not None:
-            return list(scores.count_parts_cpu(chain, weights, used))
+            return list(scores.count_parts_cpu(chain, weights, used_parts))
         S, (steps, lengths) = self.potentials[0].shape[2], self.row_attributes
         return list(
-            cuda.count_parts(weights, used, steps, lengths, S, self.shared_transitions)
+            cuda.count_parts(
+                weights, used_parts, steps, lengths, S, self.shared_transitions
+            )
         )
 
-    def entries(self, used: Tensor) -> Tensor:
+    def part_entries(self, used_parts: Tensor) -> Tensor:
         steps, lengths = self.row_attributes
         _, T, S = self.potentials[0].shape
         if not T:
-            return used.new_empty((*used.shape[:2], 0))
-        labels = used.gather(2, steps[:, None].expand(used.shape))
-        at = torch.arange(T, device=used.device)
-        real = (at < lengths[:, None])[:, None] & (labels >= 0)
+            return used_parts.new_empty((*used_parts.shape[:2], 0))
+        labels = used_parts.gather(2, steps[:, None].expand(used_parts.shape))
+        step = torch.arange(T, device=used_parts.device)
+        real = (step < lengths[:, None])[:, None] & (labels >= 0)
         labels = labels.clamp(0, S - 1)
-        nodes = (steps[:, None] * S + labels).masked_fill(~real, -1)
-        moves = T * S + labels[..., :-1] * S + labels[..., 1:]
+        emissions = (steps[:, None] * S + labels).masked_fill(~real, -1)
+        transitions = T * S + labels[..., :-1] * S + labels[..., 1:]
         if not self.shared_transitions:
-            moves = moves + (steps[:, None, 1:] - 1) * S * S
-        moves = moves.masked_fill(~real[..., 1:], -1)
-        ends = T * S + (S * S if self.shared_transitions else max(T - 1, 0) * S * S)
-        last = (lengths - 1).clamp(min=0)[:, None, None].expand(*used.shape[:2], 1)
-        heads, tails = labels[..., :1] + ends, labels.gather(2, last) + ends + S
-        both = torch.cat([heads, tails], 2).masked_fill(~real[..., :1], -1)
-        return torch.cat([nodes, moves, both], 2)
+            transitions = transitions + (steps[:, None, 1:] - 1) * S * S
+        transitions = transitions.masked_fill(~real[..., 1:], -1)
+        first_start = T * S + (
+            S * S if self.shared_transitions else max(T - 1, 0) * S * S
+        )
+        last = (
+            (lengths - 1).clamp(min=0)[:, None, None].expand(*used_parts.shape[:2], 1)
+        )
+        start_entry, end_entry = (
+            labels[..., :1] + first_start,
+            labels.gather(2, last) + first_start + S,
+        )
+        end_entries = torch.cat([start_entry, end_entry], 2).masked_fill(
+            ~real[..., :1], -1
+        )
+        return torch.cat([emissions, transitions, end_entries], 2)
 
-    def sample(self, numbers: Tensor) -> Tensor:
+    def sample(self, random_numbers: Tensor) -> Tensor:
         chain = self._cpu_buffers()
         if chain is None:
-            return cuda.sample(*self.op_args, numbers)
-        return viterbi.sample_cpu(chain, numbers)
+            return cuda.sample(*self.op_args, random_numbers)
+        return viterbi.sample_cpu(chain, random_numbers)
 
 
 class PerStepChainEngine(Engine):
@@ -216,8 +232,8 @@ class PerStepChainEngine(Engine):
     def __init__(self, chain: ChainEngine) -> None:
         emissions, transitions, *ends = chain.potentials
         B, T, _ = emissions.shape
-        moves = transitions.expand(B, max(T - 1, 0), *transitions.shape)
-        self.chain, self.potentials = chain, (emissions, moves, *ends)
+        per_step = transitions.expand(B, max(T - 1, 0), *transitions.shape)
+        self.chain, self.potentials = chain, (emissions, per_step, *ends)
         self.row_attributes, self.runs_kernels = (
             chain.row_attributes,
             chain.kernel_ready,
@@ -227,7 +243,10 @@ class PerStepChainEngine(Engine):
         return self.chain.with_tensors(tensors)
 
     def log_partition_and_marginals(
-        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self,
+        needs_grad: Sequence[bool],
+        dtype: torch.dtype | None,
+        with_hi_lo: bool = False,
     ) -> tuple[Tensor, None, list[Tensor]]:
         value, nodes, edges, *ends = forward_backward.per_step_marginals(self.chain)
         return to_dtype(value, dtype or value.dtype), None, [nodes, edges, *ends]
@@ -237,8 +256,8 @@ def build_chain_engine(tensors: Sequence[Tensor]) -> ChainEngine:
     """The chain of potentials, ``steps`` and ``lengths``; plain ones are checked."""
     emissions, transitions, start, end, steps, lengths = tensors
     if is_eager() and all(is_dense_cpu(x) for x in tensors):
-        found: ChainEngine = ChainEngine.from_op_args(*tensors)
-        return found
+        result: ChainEngine = ChainEngine.from_op_args(*tensors)
+        return result
     B, T, _ = emissions.shape
     positions = Positions(B, T, emissions.device, steps, lengths)
     return ChainEngine((emissions, transitions, start, end), positions)

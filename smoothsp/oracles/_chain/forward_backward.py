@@ -15,7 +15,7 @@ from smoothsp._kernels.chain.cpu import (
     steps,
 )
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
+from smoothsp.oracles._chain.buffers import EMPTY_TENSORS, ChainBuffers
 from smoothsp.oracles._chain.chunks import (
     SimdLayout,
     run_in_chunks,
@@ -24,7 +24,7 @@ from smoothsp.oracles._chain.chunks import (
 from smoothsp.oracles._chain.vjp import SavedMarginals, unpack_marginals
 from smoothsp.oracles._inference.to_numpy import to_numpy
 
-Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+LogPartitionAndMarginals = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def _marginal_shapes(sizes: torch.Size, shared: bool) -> list[tuple[int, ...]]:
@@ -35,8 +35,8 @@ def _marginal_shapes(sizes: torch.Size, shared: bool) -> list[tuple[int, ...]]:
 
 
 def log_partition_and_marginals(
-    chain: ChainBuffers, wide: bool, parts: Tensor | None = None
-) -> Sums:
+    chain: ChainBuffers, returns_float64: bool, hi_lo_out: Tensor | None = None
+) -> LogPartitionAndMarginals:
     """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
 
     Edges are ``[B, S, S]``, summed over time, when the transitions are shared, else
@@ -45,120 +45,147 @@ def log_partition_and_marginals(
     value as a sum of two float64 numbers fills ``parts`` ``[B, 2]``.
     """
     B = chain.sizes[0]
-    value = chain.empty(B, dtype=torch.float64 if wide else None)
+    value = chain.empty(B, dtype=torch.float64 if returns_float64 else None)
     shapes = _marginal_shapes(chain.sizes, chain.shared_transitions)
-    nodes, edges, heads, tails = (chain.empty(*shape) for shape in shapes)
-    out = (value, nodes, edges, heads, tails)
+    nodes, edges, start_marginals, end_marginals = (
+        chain.empty(*shape) for shape in shapes
+    )
+    out = (value, nodes, edges, start_marginals, end_marginals)
     if not chain.shared_transitions:
-        _fill_steps(chain, out, parts)
-    elif _fill(chain, wide, value.data_ptr(), _at(parts), _places(out[1:])):
-        _fill_pending(chain, value.isnan(), out, parts)
+        _fill_steps(chain, out, hi_lo_out)
+    elif _fill_scaled(
+        chain,
+        returns_float64,
+        value.data_ptr(),
+        _data_ptr(hi_lo_out),
+        _data_ptrs(out[1:]),
+    ):
+        _refill_rows(chain, value.isnan(), out, hi_lo_out)
     return out
 
 
 def log_partition_and_saved_marginals(
-    chain: ChainBuffers, parts: Tensor | None
+    chain: ChainBuffers, hi_lo_out: Tensor | None
 ) -> tuple[Tensor, SavedMarginals]:
     """Log-partitions for shared transitions, and the marginals; ``parts`` as above."""
     B, T, S = chain.sizes
     vector = chain.addresses[-1]
-    new = EMPTY[chain.dtype].new_empty
+    new = EMPTY_TENSORS[chain.dtype].new_empty
     value, nodes, others = new(B), new(B, T, S), new(B * S * (S + 2))
     edges_at = others.data_ptr()
     heads_at = edges_at + B * S * S * vector.itemsize
     tails_at = heads_at + B * S * vector.itemsize
-    places = nodes.data_ptr(), edges_at, heads_at, tails_at
-    kept = nodes, others, (B, T, S, vector), places
-    if _fill(chain, False, value.data_ptr(), _at(parts), places):
-        out = (value, *unpack_marginals(kept))
-        _fill_pending(chain, value.isnan(), out, parts)
-    return value, kept
+    data_ptrs = nodes.data_ptr(), edges_at, heads_at, tails_at
+    saved = nodes, others, (B, T, S, vector), data_ptrs
+    if _fill_scaled(chain, False, value.data_ptr(), _data_ptr(hi_lo_out), data_ptrs):
+        out = (value, *unpack_marginals(saved))
+        _refill_rows(chain, value.isnan(), out, hi_lo_out)
+    return value, saved
 
 
-def _at(parts: Tensor | None) -> int:
-    return 0 if parts is None else parts.data_ptr()
+def _data_ptr(hi_lo_out: Tensor | None) -> int:
+    return 0 if hi_lo_out is None else hi_lo_out.data_ptr()
 
 
-def _places(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+def _data_ptrs(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(x.data_ptr() for x in tensors)
 
 
-def _fill(
-    chain: ChainBuffers, wide: bool, value: int, pairs: int, places: tuple[int, ...]
+def _fill_scaled(
+    chain: ChainBuffers,
+    returns_float64: bool,
+    value_ptr: int,
+    hi_lo_ptr: int,
+    data_ptrs: tuple[int, ...],
 ) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
-    where, (B, T, S) = chain.addresses, chain.sizes
-    item = where[-1].itemsize
-    if way := single_call_layout(B, T, S, item):
-        pending: int = fused.forward_backward(where, *way, wide, value, pairs, places)
+    addresses, (B, T, S) = chain.addresses, chain.sizes
+    item = addresses[-1].itemsize
+    if layout := single_call_layout(B, T, S, item):
+        pending: int = fused.forward_backward(
+            addresses, *layout, returns_float64, value_ptr, hi_lo_ptr, data_ptrs
+        )
         return pending
-    one, two = 8 if wide else item, 16 if pairs else 0
+    value_itemsize, hi_lo_itemsize = (
+        8 if returns_float64 else item,
+        16 if hi_lo_ptr else 0,
+    )
     sizes = [item * x for x in (T * S, S * S, S, S)]
 
-    def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
-        out = tuple(x + b * size for x, size in zip(places, sizes, strict=True))
-        at = value + b * one, pairs + b * two
-        far: int = fused.forward_backward(where, *way, wide, *at, out)
-        return far
+    def run_chunk(addresses: tuple[Any, ...], layout: SimdLayout, b: int) -> int:
+        out = tuple(x + b * size for x, size in zip(data_ptrs, sizes, strict=True))
+        at = value_ptr + b * value_itemsize, hi_lo_ptr + b * hi_lo_itemsize
+        num_out_of_range: int = fused.forward_backward(
+            addresses, *layout, returns_float64, *at, out
+        )
+        return num_out_of_range
 
-    return run_in_chunks(where, ask)
+    return run_in_chunks(addresses, run_chunk)
 
 
-def _fill_steps(chain: ChainBuffers, out: Sums, parts: Tensor | None) -> None:
+def _fill_steps(
+    chain: ChainBuffers, out: LogPartitionAndMarginals, hi_lo_out: Tensor | None
+) -> None:
     """Fill the outputs with edges of each step."""
     B, pending = chain.sizes[0], np.ones(chain.sizes[0], np.bool_)
-    exact = np.empty((B, 2)) if parts is None else parts.numpy()
+    hi_lo = np.empty((B, 2)) if hi_lo_out is None else hi_lo_out.numpy()
     zeros, marginals = chain.addresses[-1], tuple(x.numpy() for x in out[1:])
-    arrays = (chain.arrays, zeros, pending, exact, marginals)
+    arrays = (chain.arrays, zeros, pending, hi_lo, marginals)
     run_rows(steps.forward_backward, B, chain.inner_steps // 2, *arrays)
-    out[0].numpy()[:] = exact[:, 0]
+    out[0].numpy()[:] = hi_lo[:, 0]
     if pending.any():
-        _fill_pending(chain, torch.from_numpy(pending), out, parts)
+        _refill_rows(chain, torch.from_numpy(pending), out, hi_lo_out)
 
 
-def _fill_pending(
-    chain: ChainBuffers, pending: Tensor, out: Sums, parts: Tensor | None
+def _refill_rows(
+    chain: ChainBuffers,
+    pending: Tensor,
+    out: LogPartitionAndMarginals,
+    hi_lo_out: Tensor | None,
 ) -> None:
     """Fill the rows ``pending`` ``[B]``, out of range: in float64, or else by laws."""
     if chain.dtype == torch.float32:
         rows = pending.nonzero().squeeze(1)
-        exact = torch.empty(len(rows), 2, dtype=torch.float64, device="cpu")
-        some = chain.select_rows_as_float64(rows)
-        every = out[2].dim() == 4 and chain.shared_transitions
-        wide = (
-            per_step_marginals(some)
-            if every
-            else log_partition_and_marginals(some, True, exact)
+        hi_lo = torch.empty(len(rows), 2, dtype=torch.float64, device="cpu")
+        row_buffers = chain.select_rows_as_float64(rows)
+        per_step = out[2].dim() == 4 and chain.shared_transitions
+        returns_float64 = (
+            per_step_marginals(row_buffers)
+            if per_step
+            else log_partition_and_marginals(row_buffers, True, hi_lo)
         )
-        for x, found in zip(out, wide, strict=True):
-            x[rows] = found.to(x.dtype)
-        if parts is not None:
-            parts[rows] = exact
+        for x, values in zip(out, returns_float64, strict=True):
+            x[rows] = values.to(x.dtype)
+        if hi_lo_out is not None:
+            hi_lo_out[rows] = hi_lo
         return
-    _fill_by_laws(chain, pending.numpy().nonzero()[0], out, parts)
+    _fill_in_log_space(chain, pending.numpy().nonzero()[0], out, hi_lo_out)
 
 
-def _fill_by_laws(
-    chain: ChainBuffers, rows: Any, out: Sums, parts: Tensor | None
+def _fill_in_log_space(
+    chain: ChainBuffers,
+    rows: Any,
+    out: LogPartitionAndMarginals,
+    hi_lo_out: Tensor | None,
 ) -> None:
     """Fill rows of any range."""
-    value, marginals = out[0].numpy(), _by_steps(out[1:], out[2].dim() == 3)
-    exact = np.empty((len(value), 2))
-    arrays = (rows, chain.as_float64.arrays, exact, marginals)
+    value, marginals = out[0].numpy(), _as_step_arrays(out[1:], out[2].dim() == 3)
+    hi_lo = np.empty((len(value), 2))
+    arrays = (rows, chain.as_float64.arrays, hi_lo, marginals)
     run_rows(
         forward_backward_float64.forward_backward,
         len(rows),
         4 * chain.inner_steps,
         *arrays,
     )
-    value[rows] = exact[rows, 0]
-    if parts is not None:
-        parts.numpy()[rows] = exact[rows]
+    value[rows] = hi_lo[rows, 0]
+    if hi_lo_out is not None:
+        hi_lo_out.numpy()[rows] = hi_lo[rows]
 
 
-def _by_steps(parts: Sequence[Tensor], shared: bool) -> tuple[Any, ...]:
+def _as_step_arrays(hi_lo_out: Sequence[Tensor], shared: bool) -> tuple[Any, ...]:
     """Arrays in the shapes of marginals; shared edges are those of one step."""
-    nodes, edges, *ends = (to_numpy(x) for x in parts)
+    nodes, edges, *ends = (to_numpy(x) for x in hi_lo_out)
     return nodes, edges[:, None] if shared else edges, *ends
 
 
@@ -167,62 +194,83 @@ def covariance_cpu(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
 
     The Hessian of the log-partition times v. Shapes as the marginals of ``sums_of``.
     """
-    wide, (B, T, S) = chain.as_float64, chain.sizes
-    along = [x.double().contiguous() for x in v]
-    found = [torch.empty_like(x) for x in along]
-    places = [(x.data_ptr(), x.stride(0) * 8) for x in (*along, *found)]
+    returns_float64, (B, T, S) = chain.as_float64, chain.sizes
+    directions = [x.double().contiguous() for x in v]
+    results = [torch.empty_like(x) for x in directions]
+    data_ptrs = [(x.data_ptr(), x.stride(0) * 8) for x in (*directions, *results)]
     pending = np.ones(B, np.bool_)
-    at = pending.ctypes.data
+    pending_ptr = pending.ctypes.data
 
-    def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
-        here = tuple(place + b * size for place, size in places)
-        far: int = covariance.covariance(where, here[:4], here[4:], at + b)
-        return far
+    def run_chunk(addresses: tuple[Any, ...], layout: SimdLayout, b: int) -> int:
+        row_ptrs = tuple(data_ptr + b * size for data_ptr, size in data_ptrs)
+        num_out_of_range: int = covariance.covariance(
+            addresses, row_ptrs[:4], row_ptrs[4:], pending_ptr + b
+        )
+        return num_out_of_range
 
     # measured: where lanes are full, or what they need fits the cache
-    pays = chain.shared_transitions and (len(wide.addresses[-1]) <= B or T * S <= 2000)
-    if not pays or run_in_chunks(wide.addresses, ask, 3):
+    use_scaled = chain.shared_transitions and (
+        len(returns_float64.addresses[-1]) <= B or T * S <= 2000
+    )
+    if not use_scaled or run_in_chunks(returns_float64.addresses, run_chunk, 3):
         rows = pending.nonzero()[0]
         weights, out = (
-            _by_steps(along, chain.shared_transitions),
-            _by_steps(found, chain.shared_transitions),
+            _as_step_arrays(directions, chain.shared_transitions),
+            _as_step_arrays(results, chain.shared_transitions),
         )
-        arrays = (rows, wide.arrays, weights, out)
+        arrays = (rows, returns_float64.arrays, weights, out)
         run_rows(
             forward_backward_float64.covariance,
             len(rows),
             8 * chain.inner_steps,
             *arrays,
         )
-    return tuple(x.to(chain.dtype) for x in found)
+    return tuple(x.to(chain.dtype) for x in results)
 
 
 def entropy_cpu(chain: ChainBuffers) -> Tensor:
     """Entropy ``[B]`` of each row's distribution, in nats."""
-    wide = chain.as_float64
+    returns_float64 = chain.as_float64
     value = np.full(chain.sizes[0], np.nan)
     # of the digits that cancel, a result keeps all that its dtype has
-    least = 2.0**-24 if chain.dtype == torch.float32 else 2.0**-3
-    at = value.ctypes.data
+    min_ratio = 2.0**-24 if chain.dtype == torch.float32 else 2.0**-3
+    value_ptr = value.ctypes.data
 
-    def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
-        far: int = entropy.entropy(where, *way, least, at + 8 * b)
-        return far
+    def run_chunk(addresses: tuple[Any, ...], layout: SimdLayout, b: int) -> int:
+        num_out_of_range: int = entropy.entropy(
+            addresses, *layout, min_ratio, value_ptr + 8 * b
+        )
+        return num_out_of_range
 
-    if not chain.shared_transitions or run_in_chunks(wide.addresses, ask):
+    if not chain.shared_transitions or run_in_chunks(
+        returns_float64.addresses, run_chunk
+    ):
         rows = np.isnan(value).nonzero()[0]
         work = 4 * chain.inner_steps
         run_rows(
-            forward_backward_float64.entropy, len(rows), work, rows, wide.arrays, value
+            forward_backward_float64.entropy,
+            len(rows),
+            work,
+            rows,
+            returns_float64.arrays,
+            value,
         )
     return torch.from_numpy(value).to(chain.dtype)
 
 
-def per_step_marginals(chain: ChainBuffers) -> Sums:
+def per_step_marginals(chain: ChainBuffers) -> LogPartitionAndMarginals:
     """``sums_of`` with edges ``[B, T - 1, S, S]``, though transitions are shared."""
     B = chain.sizes[0]
     shapes = _marginal_shapes(chain.sizes, False)
-    nodes, edges, heads, tails = (chain.empty(*shape) for shape in shapes)
-    out = (chain.empty(B, dtype=torch.float64), nodes, edges, heads, tails)
+    nodes, edges, start_marginals, end_marginals = (
+        chain.empty(*shape) for shape in shapes
+    )
+    out = (
+        chain.empty(B, dtype=torch.float64),
+        nodes,
+        edges,
+        start_marginals,
+        end_marginals,
+    )
     _fill_steps(chain, out, None)
     return out

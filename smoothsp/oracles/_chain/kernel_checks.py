@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # Rows of a trial, their positions, one row shorter and one empty, and outputs of each.
 B, T, K = 3, 5, 2
 # What a training step asks, and predictions: their kernels are compiled at once.
-TRAINING = ("log_partition", "decode")
+TRAINING_KERNELS = ("log_partition", "decode")
 
 
 # Answers of the CPU to ``ChainBuffers`` and further inputs.
@@ -35,41 +35,43 @@ CPU_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def run_cpu_function(question: str, *inputs: Any) -> Any:
+def run_cpu_function(name: str, *inputs: Any) -> Any:
     """Return the CPU's answer; the first six inputs are those of a chain."""
-    return CPU_FUNCTIONS[question](ChainBuffers.from_op_args(*inputs[:6]), *inputs[6:])
+    return CPU_FUNCTIONS[name](ChainBuffers.from_op_args(*inputs[:6]), *inputs[6:])
 
 
 class _CheckedKernel(NamedTuple):
     """A function that calls so many kernels, and the question that it answers."""
 
     function: Callable[..., Any]
-    question: str
-    kernels: int
+    name: str
+    num_kernels: int
 
     def reference(self, *inputs: Any) -> Any:
         """Return the CPU's answer, where the inputs are."""
-        return run_on_cpu(inputs[0], run_cpu_function, self.question, *inputs)
+        return run_on_cpu(inputs[0], run_cpu_function, self.name, *inputs)
 
     def run(
         self, dtype: torch.dtype, S: int, shared: bool, device: torch.device
     ) -> None:
         """Raise if kernels of a device give other answers than the CPU."""
-        given = example_inputs(self.question, dtype, S, shared)
-        there = tree_map_only(Tensor, lambda x: x.to(device), given)
+        inputs = example_inputs(self.name, dtype, S, shared)
+        device_inputs = tree_map_only(Tensor, lambda x: x.to(device), inputs)
         assert_matches_cpu(
-            _tuple(self.function(*there)), _tuple(self.reference(*given)), dtype
+            _as_tuple(self.function(*device_inputs)),
+            _as_tuple(self.reference(*inputs)),
+            dtype,
         )
 
 
-def _tuple(answer: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (answer,) if isinstance(answer, Tensor) else answer
+def _as_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (result,) if isinstance(result, Tensor) else result
 
 
 CHECKED_KERNELS: dict[str, _CheckedKernel] = {}
 
 
-def with_fallback(asked: str, kernels: int = 1) -> Callable[[Function], Function]:
+def with_fallback(cpu_name: str, kernels: int = 1) -> Callable[[Function], Function]:
     """Wrap a function that calls kernels, to answer a question as the CPU does.
 
     Each variant that Triton compiles, for a dtype, a power of two of states, and
@@ -79,36 +81,40 @@ def with_fallback(asked: str, kernels: int = 1) -> Callable[[Function], Function
 
     def wrap(function: Function) -> Function:
         name = function.__name__.strip("_")
-        question = CHECKED_KERNELS[name] = _CheckedKernel(function, asked, kernels)
+        kernel = CHECKED_KERNELS[name] = _CheckedKernel(function, cpu_name, kernels)
 
         @functools.wraps(function)
-        def answer(*inputs: Any) -> Any:
+        def call(*inputs: Any) -> Any:
             emissions, transitions, *_ = inputs
             S, shared, dtype = (
                 emissions.shape[2],
                 transitions.dim() == 2,
                 emissions.dtype,
             )
-            block = 1 << max(4, (S - 1).bit_length())
-            edges = "shared" if shared else "own"
-            variant = f"{dtype}, {block} states, {edges} transitions"
+            padded_states = 1 << max(4, (S - 1).bit_length())
+            transitions_text = "shared" if shared else "own"
+            variant = f"{dtype}, {padded_states} states, {transitions_text} transitions"
 
-            def trials() -> Iterator[KernelCheck]:
-                for other in TRAINING if name in TRAINING else (name,):
-                    with_fallback = CHECKED_KERNELS[other]
-                    run = functools.partial(with_fallback.run, dtype, S, shared)
-                    yield KernelCheck(f"{other}, {variant}", with_fallback.kernels, run)
+            def list_checks() -> Iterator[KernelCheck]:
+                for kernel_name in (
+                    TRAINING_KERNELS if name in TRAINING_KERNELS else (name,)
+                ):
+                    checked = CHECKED_KERNELS[kernel_name]
+                    run = functools.partial(checked.run, dtype, S, shared)
+                    yield KernelCheck(
+                        f"{kernel_name}, {variant}", checked.num_kernels, run
+                    )
 
-            right = kernels_pass(emissions, f"{name}, {variant}", trials)
-            return (function if right else question.reference)(*inputs)
+            passed = kernels_pass(emissions, f"{name}, {variant}", list_checks)
+            return (function if passed else kernel.reference)(*inputs)
 
-        return answer  # type: ignore[return-value]
+        return call  # type: ignore[return-value]
 
     return wrap
 
 
 def example_inputs(
-    question: str, dtype: torch.dtype, S: int, shared: bool
+    name: str, dtype: torch.dtype, S: int, shared: bool
 ) -> tuple[Any, ...]:
     """Return inputs of a question, on the CPU; rows are ragged, moves forbidden."""
     generator = torch.Generator("cpu").manual_seed(0)
@@ -121,16 +127,16 @@ def example_inputs(
     steps = torch.arange(T, device="cpu").repeat(B, 1)
     steps[2] = torch.tensor([1, 3, 4, 0, 2], device="cpu")
     state = torch.arange(S, device="cpu")
-    barred = (state[:, None] - state) % 3 == 1
-    moves = draw(S, S) if shared else draw(B, T - 1, S, S)
-    moves = moves.masked_fill(barred, -torch.inf)
+    is_forbidden = (state[:, None] - state) % 3 == 1
+    transitions = draw(S, S) if shared else draw(B, T - 1, S, S)
+    transitions = transitions.masked_fill(is_forbidden, -torch.inf)
     uniforms = torch.linspace(0.01, 0.99, B * K * T, dtype=torch.float64, device="cpu")
     edges = (B, S, S) if shared else (B, T - 1, S, S)
-    rest: dict[str, tuple[Any, ...]] = {
+    extra_inputs: dict[str, tuple[Any, ...]] = {
         "log_partition": (False,),
         "decode_topk": (K,),
         "sample": (uniforms.view(B, K, T),),
         "covariance": (draw(B, T, S), draw(*edges), draw(B, S), draw(B, S)),
     }
-    chain = (draw(B, T, S), moves, draw(S), draw(S), steps, lengths)
-    return *chain, *rest.get(question, ())
+    chain = (draw(B, T, S), transitions, draw(S), draw(S), steps, lengths)
+    return *chain, *extra_inputs.get(name, ())

@@ -12,40 +12,42 @@ from smoothsp.oracles._inference.to_numpy import to_numpy
 
 
 def score_cpu(
-    chain: ChainBuffers, labels: Tensor, two: bool
+    chain: ChainBuffers, labels: Tensor, with_hi_lo: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``.
 
     With ``two`` also as sums of two numbers ``[B, K, 2]``.
     """
     value = chain.empty(*labels.shape[:2], dtype=torch.float64)
-    if not two:
-        _fill(chain, labels, value, None)
+    if not with_hi_lo:
+        _fill_scores(chain, labels, value, None)
         return value, None
-    rest = torch.empty_like(value)
-    _fill(chain, labels, value, rest)
-    return value, torch.stack((value, rest), -1)
+    lo = torch.empty_like(value)
+    _fill_scores(chain, labels, value, lo)
+    return value, torch.stack((value, lo), -1)
 
 
-def _fill(
-    chain: ChainBuffers, labels: Tensor, value: Tensor, rest: Tensor | None
+def _fill_scores(
+    chain: ChainBuffers, labels: Tensor, value: Tensor, lo: Tensor | None
 ) -> None:
     B, K, T = labels.shape
     labels = labels.contiguous()
     if chain.shared_transitions:
-        out = value.data_ptr(), 0 if rest is None else rest.data_ptr()
-        place = fused.score_labels(chain.addresses, K, labels.data_ptr(), *out)
+        out = value.data_ptr(), 0 if lo is None else lo.data_ptr()
+        bad_position = fused.score_labels(chain.addresses, K, labels.data_ptr(), *out)
     else:
-        lost = np.empty((0, 0)) if rest is None else rest.numpy()
-        fault = np.empty(B, np.int64)
+        lo_array = np.empty((0, 0)) if lo is None else lo.numpy()
+        bad_steps = np.empty(B, np.int64)
         paths = to_numpy(labels)
-        scores_cpu.score(0, B, chain.arrays, paths, value.numpy(), lost, fault)
-        row = int((fault >= 0).argmax()) if B else 0
-        place = row * T + int(fault[row]) if B and fault[row] >= 0 else -1
-    if place >= 0:
-        row, step = divmod(place, T)
-        found = labels[row, :, step].tolist()
-        label = found[0] if K == 1 else found
+        scores_cpu.score(0, B, chain.arrays, paths, value.numpy(), lo_array, bad_steps)
+        row = int((bad_steps >= 0).argmax()) if B else 0
+        bad_position = (
+            row * T + int(bad_steps[row]) if B and bad_steps[row] >= 0 else -1
+        )
+    if bad_position >= 0:
+        row, step = divmod(bad_position, T)
+        bad_labels = labels[row, :, step].tolist()
+        label = bad_labels[0] if K == 1 else bad_labels
         raise ValueError(label_range_message(chain.sizes[2], label, row, step))
 
 
@@ -58,18 +60,20 @@ def count_parts_cpu(
     """
     B, T, S = chain.sizes
     positions = chain.positions
-    given = labels, positions.steps, positions.lengths
-    paths, steps, lengths = (to_numpy(x) for x in given)
-    place = validation.find_invalid_label(paths, steps, lengths, S)
-    if place >= 0:
-        row, step = place // (paths.shape[1] * T), place % T
-        raise ValueError(label_range_message(S, paths.flat[place], row, step))
-    _, moves, *ends = chain.shapes
+    tensors = labels, positions.steps, positions.lengths
+    paths, steps, lengths = (to_numpy(x) for x in tensors)
+    bad_position = validation.find_invalid_label(paths, steps, lengths, S)
+    if bad_position >= 0:
+        row, step = bad_position // (paths.shape[1] * T), bad_position % T
+        raise ValueError(label_range_message(S, paths.flat[bad_position], row, step))
+    _, transitions_shape, *ends = chain.shapes
     emissions = weights.new_zeros((B, T, S))
-    sums = [weights.new_zeros(x, dtype=torch.float64) for x in (moves, *ends)]
+    sums = [
+        weights.new_zeros(x, dtype=torch.float64) for x in (transitions_shape, *ends)
+    ]
     nodes, edges, heads, tails = (x.numpy() for x in (emissions, *sums))
     used = to_numpy(weights), paths, steps, lengths, chain.shared_transitions
-    into = edges[None, None] if chain.shared_transitions else edges
-    scores_cpu.add_part_counts(0, B, *used, (nodes, into, heads, tails))
+    edge_array = edges[None, None] if chain.shared_transitions else edges
+    scores_cpu.add_part_counts(0, B, *used, (nodes, edge_array, heads, tails))
     transitions, start, end = (x.to(weights.dtype) for x in sums)
     return emissions, transitions, start, end

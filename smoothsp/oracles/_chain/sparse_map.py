@@ -15,18 +15,18 @@ from smoothsp.oracles._inference import rules
 # Slots for outputs at first; where a row needs more, four times as many.
 _SLOTS = 64
 # Strengths that leave scores and costs far from the ends of float64.
-_LOW, _HIGH = 1e-100, 1e100
+_MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100
 
 
 def solve_sparse_map(
-    chain: ChainBuffers, strength: float, most: int, rounding: float
+    chain: ChainBuffers, strength: float, max_decodes: int, rounding: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Outputs ``[B, k, T]``, weights ``[B, k]`` and gaps ``[B]``, heaviest first.
 
     None where the chain is not on the CPU, or the strength is beyond what the search
     takes. Where a row has fewer than k outputs, its first again, without weight.
     """
-    if not chain.kernel_ready or not _LOW < strength < _HIGH:
+    if not chain.kernel_ready or not _MIN_STRENGTH < strength < _MAX_STRENGTH:
         return None
     B, T, _ = chain.sizes
     arrays = chain.as_float64.arrays
@@ -35,11 +35,11 @@ def solve_sparse_map(
     gap, strengths = np.empty(B), np.full(B, strength)
     counts, decodes = np.zeros((2, B), np.int64)
     while True:
-        given = (arrays, rows, strengths, most, False, rounding)
+        args = (arrays, rows, strengths, max_decodes, False, rounding)
         work = C * (chain.inner_steps + len(rows) * C * C) // 4
         counts[rows] = 0
         buffers = outputs, weights, gap, counts, decodes
-        run_rows(sparsemap_chains.sparsemap, len(rows), work, *given, buffers)
+        run_rows(sparsemap_chains.sparsemap, len(rows), work, *args, buffers)
         rows = rows[counts[rows] < 0]
         if len(rows) == 0:
             return *_heaviest_first(outputs, weights), torch.from_numpy(gap)
@@ -68,5 +68,5 @@ def agreement_counts(outputs: Tensor) -> Tensor:
 
 def mixture_marginals(chain: ChainEngine, weights: Tensor, outputs: Tensor) -> Tensor:
     """Share ``[B, T, S]`` of mixtures that has each label. Differentiable."""
-    found = rules.count_parts(chain, outputs, weights, (True, False, False, False))
-    return cast(Tensor, found[0])
+    counts = rules.count_parts(chain, outputs, weights, (True, False, False, False))
+    return cast(Tensor, counts[0])

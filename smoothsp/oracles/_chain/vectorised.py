@@ -17,23 +17,25 @@ def score(chain: tuple[Tensor, ...], labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     emissions, transitions, start, end, steps, lengths = (x.detach() for x in chain)
     B, K, T = labels.shape
-    y, real, wrong = _ordered(labels, steps, lengths, emissions.shape[2])
+    y, real, wrong = _pack_labels(labels, steps, lengths, emissions.shape[2])
     rows = torch.arange(B, device=y.device)[:, None, None]
     nodes = emissions[rows, steps[:, None], y]
     before, after = y[..., :-1], y[..., 1:]
     if transitions.dim() == 2:
-        moves = transitions[before, after]
+        transition_scores = transitions[before, after]
     else:
-        moves = transitions[rows, _into(steps)[:, None], before, after]
-    into = torch.cat([start[y[..., :1]], moves], 2)
+        transition_scores = transitions[
+            rows, _incoming_steps(steps)[:, None], before, after
+        ]
+    into = torch.cat([start[y[..., :1]], transition_scores], 2)
     terms = torch.stack([into, nodes], 3).masked_fill(~real[..., None], 0).flatten(2)
     final = (lengths - 1).clamp(min=0)[:, None, None].expand(B, K, min(T, 1))
     ends = end[y.gather(2, final)].masked_fill((lengths == 0)[:, None, None], 0)
     terms = torch.cat([terms, ends.sum(2, keepdim=True)], 2).double()
-    return _sum_in_order(terms.flatten(0, 1).T).view(B, K), wrong
+    return _sum_left_to_right(terms.flatten(0, 1).T).view(B, K), wrong
 
 
-def _sum_in_order(terms: Tensor) -> Tensor:
+def _sum_left_to_right(terms: Tensor) -> Tensor:
     """Return the sums of columns ``[N, M]``, one term after the other."""
     if torch.are_deterministic_algorithms_enabled():
         # versions of PyTorch take memory of N by N for cumsum then
@@ -58,35 +60,39 @@ def count_parts(
     What rows share is added up in float64. Labels out of range use nothing.
     """
     B, K, T = labels.shape
-    y, real, wrong = _ordered(labels, steps, lengths, S)
-    given = weights.detach()[..., None].expand(B, K, T).masked_fill(~real | wrong, 0)
-    wide = given.double()
+    y, real, wrong = _pack_labels(labels, steps, lengths, S)
+    float64_weights = (
+        weights.detach()[..., None].expand(B, K, T).masked_fill(~real | wrong, 0)
+    )
+    row_weights = float64_weights.double()
     row = torch.arange(B, device=y.device)[:, None, None].expand(B, K, T)
     t = steps[:, None].expand(B, K, T)
     before, after = y[..., :-1], y[..., 1:]
-    moved = wide[..., 1:].masked_fill(wrong[..., :-1], 0)
-    into = _into(t)
+    is_transition = row_weights[..., 1:].masked_fill(wrong[..., :-1], 0)
+    into = _incoming_steps(t)
     where = () if shared else (row[..., 1:], into)
     edges = (S, S) if shared else (B, max(T - 1, 0), S, S)
     is_last = torch.arange(T, device=y.device) == (lengths - 1)[:, None, None]
-    ends = wide.masked_fill(~is_last, 0)
-    found = (
-        _add_up((B, T, S), (row, t, y), given),
-        _add_up(edges, (*where, before, after), moved),
-        _add_up((S,), (y[..., :1],), wide[..., :1]),
-        _add_up((S,), (y,), ends),
+    ends = row_weights.masked_fill(~is_last, 0)
+    emissions_grad = (
+        _scatter_add((B, T, S), (row, t, y), float64_weights),
+        _scatter_add(edges, (*where, before, after), is_transition),
+        _scatter_add((S,), (y[..., :1],), row_weights[..., :1]),
+        _scatter_add((S,), (y,), ends),
     )
-    nodes, moves, start, end = (x.to(weights.dtype) for x in found)
-    return nodes, moves, start, end
+    nodes, transitions, start, end = (x.to(weights.dtype) for x in emissions_grad)
+    return nodes, transitions, start, end
 
 
-def _add_up(shape: tuple[int, ...], where: tuple[Tensor, ...], x: Tensor) -> Tensor:
+def _scatter_add(
+    shape: tuple[int, ...], indices: tuple[Tensor, ...], x: Tensor
+) -> Tensor:
     """Return numbers added up at indices, which are within the shape."""
     # index_put, which sorts indices on a device, without a check that may wait for it
-    into: Tensor = torch.ops.aten._index_put_impl_(
-        x.new_zeros(shape), where, x, accumulate=True, unsafe=True
+    sums: Tensor = torch.ops.aten._index_put_impl_(
+        x.new_zeros(shape), indices, x, accumulate=True, unsafe=True
     )
-    return into
+    return sums
 
 
 def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> tuple[Tensor, ...]:
@@ -104,16 +110,16 @@ def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> tuple[Tenso
     def summed(x: Tensor) -> Tensor:
         return (weights.double().view(-1, *[1] * (x.dim() - 1)) * x).sum(0).to(x.dtype)
 
-    moves = summed(edges) if shared else scaled(edges)
-    return scaled(nodes), moves, summed(heads), summed(tails)
+    transitions = summed(edges) if shared else scaled(edges)
+    return scaled(nodes), transitions, summed(heads), summed(tails)
 
 
-def _into(steps: Tensor) -> Tensor:
+def _incoming_steps(steps: Tensor) -> Tensor:
     """Return which transitions lead into positions from the second on."""
     return (steps[..., 1:] - 1).clamp(min=0)
 
 
-def _ordered(
+def _pack_labels(
     labels: Tensor, steps: Tensor, lengths: Tensor, S: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return labels, real positions first, which are real, which are out of range.

@@ -17,7 +17,7 @@ from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS_PER_PASS
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
 from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._chain.chunks import (
-    STATES_OVER_LANES,
+    MAX_STATES_IN_LANES,
     SimdLayout,
     rows_per_chunk_rowwise,
     run_in_chunks,
@@ -26,11 +26,11 @@ from smoothsp.oracles._chain.chunks import (
 from smoothsp.oracles._inference.to_numpy import to_numpy
 
 
-def _longest_first(lengths: Any) -> Any:
+def _order_longest_first(lengths: Any) -> Any:
     return np.argsort(-lengths, kind="stable")
 
 
-def _work(chain: ChainBuffers, k: int = 0) -> int:
+def _estimate_work(chain: ChainBuffers, k: int = 0) -> int:
     """Work of max-product and of k more outputs, as ``run_rows`` reckons.
 
     Measured: a step of the innermost loop takes a quarter of what it takes elsewhere, a
@@ -51,21 +51,23 @@ def decode_cpu(
     labels = chain.empty(B, T, dtype=torch.int64)
     value = chain.empty(B)
     if not chain.shared_transitions or gold is not None:
-        found, scores = labels.numpy(), np.empty(B)
-        order = _longest_first(chain.arrays[5])
-        right = found if gold is None else to_numpy(gold)
-        arrays = (chain.arrays, order, right, cost, found, scores)
-        run_rows(viterbi.viterbi, B, _work(chain), *arrays, group_size=ROWS_PER_PASS)
+        label_array, scores = labels.numpy(), np.empty(B)
+        order = _order_longest_first(chain.arrays[5])
+        gold_labels = label_array if gold is None else to_numpy(gold)
+        arrays = (chain.arrays, order, gold_labels, cost, label_array, scores)
+        run_rows(
+            viterbi.viterbi, B, _estimate_work(chain), *arrays, group_size=ROWS_PER_PASS
+        )
         return torch.from_numpy(scores).to(chain.dtype), labels
-    where, rows = chain.addresses, rows_per_chunk_rowwise(B, T, S)
+    addresses, rows = chain.addresses, rows_per_chunk_rowwise(B, T, S)
     if rows >= B:
-        fused.decode(where, labels.data_ptr(), value.data_ptr())
+        fused.decode(addresses, labels.data_ptr(), value.data_ptr())
         return value, labels
     run_all(
         [
             partial(
                 fused.decode,
-                slice_rows(where, b, rows),
+                slice_rows(addresses, b, rows),
                 labels[b:].data_ptr(),
                 value[b:].data_ptr(),
             )
@@ -80,7 +82,7 @@ def decode_topk_cpu(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor
     B, T, _ = chain.sizes
     labels = chain.empty(B, k, T, dtype=torch.int64)
     valid = chain.empty(B, k, dtype=torch.bool)
-    work = _work(chain, k)
+    work = _estimate_work(chain, k)
     if chain.shared_transitions and (
         work < 2 * WORK_PER_THREAD or torch.get_num_threads() == 1
     ):
@@ -88,7 +90,7 @@ def decode_topk_cpu(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor
         out = labels.data_ptr(), valid.data_ptr(), values.data_ptr()
         fused.decode_topk(chain.addresses, k, *out)
         return labels, valid, values
-    order, scores = _longest_first(chain.arrays[5]), np.empty((B, k))
+    order, scores = _order_longest_first(chain.arrays[5]), np.empty((B, k))
     arrays = (chain.arrays, order, labels.numpy(), valid.numpy(), scores)
     run_rows(viterbi.viterbi_topk, B, work, *arrays, group_size=ROWS_PER_PASS)
     return labels, valid, torch.from_numpy(scores).to(chain.dtype)
@@ -97,22 +99,26 @@ def decode_topk_cpu(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor
 def sample_cpu(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
     (B, n, T), S = uniforms.shape, chain.sizes[2]
-    labels, wide = chain.empty(B, n, T, dtype=torch.int64), chain.as_float64
+    labels, float64_buffers = chain.empty(B, n, T, dtype=torch.int64), chain.as_float64
     uniforms, pending = uniforms.contiguous(), np.ones(B, np.bool_)
-    places = uniforms.data_ptr(), labels.data_ptr(), pending.ctypes.data
+    data_ptrs = uniforms.data_ptr(), labels.data_ptr(), pending.ctypes.data
 
-    def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
-        numbers, found, left = places
-        here = numbers + 8 * b * n * T, found + 8 * b * n * T, left + b
-        far: int = samples.sample(where, *way, n, *here)
-        return far
+    def run_chunk(addresses: tuple[Any, ...], layout: SimdLayout, b: int) -> int:
+        uniforms_ptr, labels_ptr, pending_ptr = data_ptrs
+        row_ptrs = (
+            uniforms_ptr + 8 * b * n * T,
+            labels_ptr + 8 * b * n * T,
+            pending_ptr + b,
+        )
+        num_out_of_range: int = samples.sample(addresses, *layout, n, *row_ptrs)
+        return num_out_of_range
 
     # the forward pass of laws takes no longer than both passes over many states; a
     # label of a sample takes a tenth of what all sums at its position take
-    few = chain.shared_transitions and S <= STATES_OVER_LANES
-    if not few or run_in_chunks(wide.addresses, ask, 1 + n // 10):
+    in_lanes = chain.shared_transitions and S <= MAX_STATES_IN_LANES
+    if not in_lanes or run_in_chunks(float64_buffers.addresses, run_chunk, 1 + n // 10):
         rows = pending.nonzero()[0]
-        arrays = (rows, wide.arrays, uniforms.numpy(), labels.numpy())
+        arrays = (rows, float64_buffers.arrays, uniforms.numpy(), labels.numpy())
         work = 2 * (chain.inner_steps + uniforms.numel() * S)
         run_rows(forward_backward_float64.sample, len(rows), work, *arrays)
     return labels

@@ -12,16 +12,16 @@ from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
 from smoothsp.oracles._chain.chunks import VECTORS
 
 # Into how many ranges the gradient is cut, for threads.
-PIECES = 16
+NUM_RANGES = 16
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 # Marginals where rows share the transitions: nodes, all others in one tensor, their
 # sizes with a vector of the dtype, and where nodes, edges, heads and tails lie.
 SavedMarginals = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
-def unpack_marginals(kept: SavedMarginals) -> Gradients:
+def unpack_marginals(saved: SavedMarginals) -> Gradients:
     """Nodes, edges, heads and tails, the last three views of one tensor."""
-    nodes, others, (B, _, S, _), _ = kept
+    nodes, others, (B, _, S, _), _ = saved
     edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
     return nodes, edges.view(B, S, S), heads.view(B, S), tails.view(B, S)
 
@@ -33,47 +33,47 @@ def vjp(weights: Tensor, parts: Sequence[Tensor]) -> list[Tensor | None]:
     """
     nodes, edges, heads, tails = parts
     weights = weights.to(nodes.dtype)
-    given = weights.data_ptr(), weights.stride(0)
+    weight_args = weights.data_ptr(), weights.stride(0)
     for x in (nodes, edges):
         size = x.numel() // max(len(x), 1)
         at = x.data_ptr(), VECTORS[x.dtype]
-        run_rows(scale_rows, len(x), x.numel() // 2, size, *given, *at)
+        run_rows(scale_rows, len(x), x.numel() // 2, size, *weight_args, *at)
     ends = nodes.new_empty(2, heads.shape[1])
     for x, total in ((heads, ends[0]), (tails, ends[1])):
-        places = x.data_ptr(), total.data_ptr(), VECTORS[x.dtype]
-        add_rows(len(x), len(total), *given, *places)
+        data_ptrs = x.data_ptr(), total.data_ptr(), VECTORS[x.dtype]
+        add_rows(len(x), len(total), *weight_args, *data_ptrs)
     return [nodes, edges, ends[0], ends[1]]
 
 
 def vjp_overwriting(
-    weights: Tensor, kept: SavedMarginals, wanted: Sequence[bool]
+    weights: Tensor, saved: SavedMarginals, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
     """``vjp`` for shared transitions; the nodes become a gradient themselves.
 
     None for a gradient that is not wanted.
     """
-    nodes, others, sizes, places = kept
+    nodes, others, sizes, data_ptrs = saved
     B, T, S, _ = sizes
     if weights.dtype != others.dtype:
         weights = weights.to(others.dtype)
-    first, second, third, fourth = wanted
-    moves = start = end = None
-    moves_at = start_at = end_at = 0
+    first, second, third, fourth = needs_grad
+    transitions = start = end = None
+    transitions_ptr = start_ptr = end_ptr = 0
     if second:
-        moves = others.new_empty(S, S)
-        moves_at = moves.data_ptr()
+        transitions = others.new_empty(S, S)
+        transitions_ptr = transitions.data_ptr()
     if third:
         start = others.new_empty(S)
-        start_at = start.data_ptr()
+        start_ptr = start.data_ptr()
     if fourth:
         end = others.new_empty(S)
-        end_at = end.data_ptr()
-    nodes_at = places[0] if first else 0
-    out = (nodes_at, moves_at, start_at, end_at)
-    given = (sizes, weights.data_ptr(), weights.stride(0), places, out)
+        end_ptr = end.data_ptr()
+    nodes_ptr = data_ptrs[0] if first else 0
+    out = (nodes_ptr, transitions_ptr, start_ptr, end_ptr)
+    args = (sizes, weights.data_ptr(), weights.stride(0), data_ptrs, out)
     work = B * T * S // 2
     if work < WORK_PER_THREAD:
-        fused.vjp(0, PIECES, PIECES, *given)
+        fused.vjp(0, NUM_RANGES, NUM_RANGES, *args)
     else:
-        run_rows(fused.vjp, PIECES, work, PIECES, *given)
-    return [nodes if first else None, moves, start, end]
+        run_rows(fused.vjp, NUM_RANGES, work, NUM_RANGES, *args)
+    return [nodes if first else None, transitions, start, end]

@@ -50,47 +50,49 @@ class ChainMixtures:
 
     def restart(self, _: Any, rows: Tensor, cost: Tensor, strength: Tensor) -> None:
         """Search these rows again, with costs ``(n, size)`` and strengths ``(n,)``."""
-        self.rows, at = rows, rows.numpy()
-        paid = cost.numpy().reshape(len(at), *self._emissions.shape[1:])
-        self._emissions[at] = self._arrays[0][at] + paid
-        self.strength[at] = strength.numpy()
+        self.rows, row_index = rows, rows.numpy()
+        cost_table = cost.numpy().reshape(len(row_index), *self._emissions.shape[1:])
+        self._emissions[row_index] = self._arrays[0][row_index] + cost_table
+        self.strength[row_index] = strength.numpy()
 
     def run(self, max_decodes: int, add_last: bool = False) -> None:
         """Decode at most ``most`` times; rows that took as many stay in ``rows``."""
-        at, C = self.rows.numpy(), self._weights.shape[1]
+        row_index, C = self.rows.numpy(), self._weights.shape[1]
         if self._counts.max(initial=0) + max_decodes >= C:
             self._outputs = np.pad(self._outputs, ((0, 0), (0, C), (0, 0)))
             self._weights, C = np.pad(self._weights, ((0, 0), (0, C))), 2 * C
-        before = self._decodes[at]
-        order = at[np.argsort(-self._arrays[5][at], kind="stable")]
+        before = self._decodes[row_index]
+        order = row_index[np.argsort(-self._arrays[5][row_index], kind="stable")]
         rounding = _ROUNDINGS * np.finfo(np.float64).eps
-        given = (self._emissions, *self._arrays[1:]), order, self.strength
+        args = (self._emissions, *self._arrays[1:]), order, self.strength
         out = self._outputs, self._weights, self._gap, self._counts, self._decodes
-        work = len(at) * (self.chain._buffers.inner_steps // len(self._gap) + C * C)
-        arrays = *given, max_decodes, add_last, rounding, out
-        run_rows(sparsemap_chains.sparsemap, len(at), 2 * work, *arrays)
+        work = len(row_index) * (
+            self.chain._buffers.inner_steps // len(self._gap) + C * C
+        )
+        arrays = *args, max_decodes, add_last, rounding, out
+        run_rows(sparsemap_chains.sparsemap, len(row_index), 2 * work, *arrays)
         self.rows = self.rows[
-            torch.from_numpy(self._decodes[at] - before == max_decodes)
+            torch.from_numpy(self._decodes[row_index] - before == max_decodes)
         ]
         self._scores = None
 
     def marginals(self, rows: Tensor) -> Tensor:
         """Share ``(n, size)`` of the mixture that uses each label."""
-        at = rows.numpy()
-        outputs, weights = self._outputs[at], self._weights[at][..., None]
+        row_index = rows.numpy()
+        outputs, weights = self._outputs[row_index], self._weights[row_index][..., None]
         n, _, T = outputs.shape
         used = np.arange(T) * self._states + np.maximum(outputs, 0)
-        given = np.where(outputs >= 0, weights, 0.0)
-        found = torch.zeros(n, T * self._states, dtype=torch.float64, device="cpu")
-        flat = [torch.from_numpy(x.reshape(n, -1)) for x in (used, given)]
-        return found.scatter_add_(1, *flat)
+        slot_weights = np.where(outputs >= 0, weights, 0.0)
+        result = torch.zeros(n, T * self._states, dtype=torch.float64, device="cpu")
+        flat = [torch.from_numpy(x.reshape(n, -1)) for x in (used, slot_weights)]
+        return result.scatter_add_(1, *flat)
 
     def active_outputs(self, row: int) -> tuple[Any, Any, Any, Any]:
         """Slots, weights, scores without cost and parts of a row, as arrays."""
         if self._scores is None:
-            some = self._weights > 0
-            best = self._outputs[np.arange(len(some)), self._weights.argmax(1)]
-            shown = np.where(some[..., None], self._outputs, best[:, None])
+            is_active = self._weights > 0
+            best = self._outputs[np.arange(len(is_active)), self._weights.argmax(1)]
+            shown = np.where(is_active[..., None], self._outputs, best[:, None])
             self._scores = self.chain.score(torch.from_numpy(shown)).numpy()
         slots = np.flatnonzero(self._weights[row])
         labels = self._outputs[row, slots][..., None] == np.arange(self._states)

@@ -43,7 +43,7 @@ class Circuit:
     def __init__(self) -> None:
         self._count = 1
         self._row_potentials = self._shared = 0
-        self._known = np.ones(1, np.bool_)
+        self._is_leaf = np.ones(1, np.bool_)
         self._heads: list[Items] = []
         self._calls: list[Items] = []
         self._counts: list[Items] = []
@@ -53,18 +53,18 @@ class Circuit:
     def leaves(self, *shape: int) -> Items:
         """Add leaves for the potentials of a row. Call it before ``shared``."""
         self._check_order("leaves", self._shared == 0)
-        self._row_potentials += _size(shape)
-        return self._reserve(shape, known=True)
+        self._row_potentials += _num_items(shape)
+        return self._reserve_items(shape, is_leaf=True)
 
     def shared(self, *shape: int) -> Items:
         """Add leaves for potentials that all rows share. Call it before ``chart``."""
         self._check_order("shared", True)
-        self._shared += _size(shape)
-        return self._reserve(shape, known=True)
+        self._shared += _num_items(shape)
+        return self._reserve_items(shape, is_leaf=True)
 
     def chart(self, *shape: int) -> Items:
         """Add undefined items, for ``define`` or ``multiply`` to define."""
-        return self._reserve(shape, known=False)
+        return self._reserve_items(shape, is_leaf=False)
 
     def define(self, items: ArrayLike, *terms: Sequence[ArrayLike]) -> None:
         """Define each item as a sum over terms and the last axis of ``left * right``.
@@ -86,19 +86,21 @@ class Circuit:
         """
         heads = np.asarray(items, np.int32)
         none = np.zeros((heads.size, 0), np.int32)
-        factors = [self._factors(heads.shape, term) for term in terms]
+        factors = [self._gather_factors(heads.shape, term) for term in terms]
         left = np.hstack([none, *(f[0] for f in factors)])
         right = np.hstack([none, *(f[1] for f in factors)])
         width = left.shape[1]
         starts = np.arange(heads.size + 1) * width
         for factor in (left, right):
-            unknown = ~self._known[factor] & (left >= 0) & (right >= 0)
+            unknown = ~self._is_leaf[factor] & (left >= 0) & (right >= 0)
             if unknown.any():
                 raise ValueError(
                     f"define: item {factor[unknown][0]} is used before it is defined"
                 )
         call = np.full(heads.size, len(self._calls), np.int32)
-        self._add(heads.reshape(-1), starts, left.reshape(-1), right.reshape(-1), call)
+        self._add_definitions(
+            heads.reshape(-1), starts, left.reshape(-1), right.reshape(-1), call
+        )
 
     def define_each(
         self, items: ArrayLike, counts: ArrayLike, left: ArrayLike, right: ArrayLike
@@ -123,17 +125,17 @@ class Circuit:
                 f"they say, got {len(heads)} items, {len(size)} counts of "
                 f"{size.sum()} products, {len(left)} and {len(right)} factors"
             )
-        place = np.where(self._known, -1, len(heads))
-        place[heads] = np.arange(len(heads))
+        offset = np.where(self._is_leaf, -1, len(heads))
+        offset[heads] = np.arange(len(heads))
         turn = np.repeat(np.arange(len(heads)), size)
         for factor in (left, right):
-            late = (place[factor] >= turn) & (left >= 0) & (right >= 0)
+            late = (offset[factor] >= turn) & (left >= 0) & (right >= 0)
             if late.any():
                 raise ValueError(
                     f"define_each: item {factor[late][0]} is used before it is defined"
                 )
         # no two of them are one call: what is of one call does not need each other
-        self._add(heads, np.append(0, np.cumsum(size)), left, right, -heads)
+        self._add_definitions(heads, np.append(0, np.cumsum(size)), left, right, -heads)
 
     def multiply(
         self, items: ArrayLike, left: ArrayLike, right: ArrayLike | None = None
@@ -172,7 +174,7 @@ class Circuit:
         calls = np.concatenate([np.zeros(0, np.int32), *self._calls])
         counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
         runs = np.concatenate([np.zeros((0, 5), np.int32), *self._runs])
-        definitions = _ordered(heads, calls, counts, runs, roots, self._count)
+        definitions = _sort_definitions(heads, calls, counts, runs, roots, self._count)
         leaves = self._row_potentials + self._shared
         labels = np.full((2, 1 + leaves), -1, np.int32)
         for leaf, at, value in self._labels:
@@ -181,17 +183,17 @@ class Circuit:
             self._row_potentials, self._shared, self._count, labels, definitions
         )
 
-    def _reserve(self, shape: tuple[int, ...], known: bool) -> Items:
-        size = _size(shape)
+    def _reserve_items(self, shape: tuple[int, ...], is_leaf: bool) -> Items:
+        size = _num_items(shape)
         first = self._count
         self._count += size
-        if self._count > len(self._known):
+        if self._count > len(self._is_leaf):
             more = np.zeros(self._count, np.bool_)
-            self._known = np.append(self._known, more)
-        self._known[first : self._count] = known
+            self._is_leaf = np.append(self._is_leaf, more)
+        self._is_leaf[first : self._count] = is_leaf
         return np.arange(first, self._count, dtype=np.int32).reshape(shape)
 
-    def _factors(
+    def _gather_factors(
         self, shape: tuple[int, ...], term: Sequence[ArrayLike]
     ) -> tuple[Items, Items]:
         """Both factors of a term as ``[items, products]``."""
@@ -214,14 +216,14 @@ class Circuit:
                 f"define: expected as many left as right factors, got {sorted(widths)}"
             )
         width = min(widths) if 0 in widths else max(widths)
-        size = _size(shape)
+        size = _num_items(shape)
         left, *right = (
             np.broadcast_to(x[..., :width], (*shape, width)).reshape(size, width)
             for x in factors
         )
         return left, right[0] if right else np.full_like(left, self.ONE)
 
-    def _add(
+    def _add_definitions(
         self,
         heads: Items,
         starts: NDArray[np.int64],
@@ -234,20 +236,20 @@ class Circuit:
             left, right = np.where(absent, -1, left), np.where(absent, -1, right)
         ordered = np.sort(heads)
         twice = (ordered[1:] == ordered[:-1]).any()
-        if twice or self._known[heads].any():
+        if twice or self._is_leaf[heads].any():
             raise ValueError("define: an item is defined twice, or is a leaf")
-        self._known[heads] = True
+        self._is_leaf[heads] = True
         counts = np.empty(len(heads), np.int32)
         runs = np.empty((2 * len(heads), 5), np.int32)
         products = starts, np.ascontiguousarray(left), np.ascontiguousarray(right)
-        found = topology.compress_into_runs(*products, counts, runs)
-        if found > len(runs):
-            runs = np.empty((found, 5), np.int32)
+        result = topology.compress_into_runs(*products, counts, runs)
+        if result > len(runs):
+            runs = np.empty((result, 5), np.int32)
             topology.compress_into_runs(*products, counts, runs)
         self._heads.append(heads)
         self._calls.append(calls)
         self._counts.append(counts)
-        self._runs.append(runs[:found].copy())
+        self._runs.append(runs[:result].copy())
 
     def _check_order(self, name: str, early: bool) -> None:
         if not early or self._count > 1 + self._row_potentials + self._shared:
@@ -257,14 +259,14 @@ class Circuit:
 def subgraph(edges: CircuitArrays, root: int) -> CircuitArrays:
     """Edges with only the definitions that an item needs, in order."""
     tiles, order = edges.tiles, np.empty_like(edges.heads)
-    given = edges.starts, edges.runs, tiles, edges.definition
-    order = np.sort(
-        order[: topology.depth_first_order(*given, np.array([root]), order)]
-    )
+    args = edges.starts, edges.runs, tiles, edges.definition
+    order = np.sort(order[: topology.depth_first_order(*args, np.array([root]), order)])
     if len(order) == len(tiles):
         return edges
     labels = np.stack([edges.positions, edges.values])
-    definitions = _picked(order, edges.heads, edges.starts, edges.runs, tiles)
+    definitions = _reorder_definitions(
+        order, edges.heads, edges.starts, edges.runs, tiles
+    )
     return _build_arrays(
         edges.num_row_leaves,
         edges.num_shared_leaves,
@@ -303,7 +305,7 @@ def _build_arrays(
     )
 
 
-def _ordered(
+def _sort_definitions(
     heads: Items,
     calls: Items,
     counts: Items,
@@ -315,15 +317,15 @@ def _ordered(
     starts = np.append(0, np.cumsum(counts)).astype(np.int32)
     tiles, order = np.empty_like(heads), np.empty_like(heads)
     topology.find_tiles(calls, starts, runs, tiles)
-    place = np.full(items, -1, np.int32)
-    place[heads] = np.arange(len(heads))
+    definition = np.full(items, -1, np.int32)
+    definition[heads] = np.arange(len(heads))
     order = order[
-        : topology.depth_first_order(starts, runs, tiles, place, roots, order)
+        : topology.depth_first_order(starts, runs, tiles, definition, roots, order)
     ]
-    return _picked(order, heads, starts, runs, tiles)
+    return _reorder_definitions(order, heads, starts, runs, tiles)
 
 
-def _picked(
+def _reorder_definitions(
     order: Items, heads: Items, starts: Items, runs: Items, tiles: Items
 ) -> Definitions:
     """The definitions ``order``, one after the other."""
@@ -334,5 +336,5 @@ def _picked(
     return heads[order], ends, runs, tiles[order]
 
 
-def _size(shape: tuple[int, ...]) -> int:
+def _num_items(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64))

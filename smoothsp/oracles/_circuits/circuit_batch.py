@@ -15,7 +15,7 @@ from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._inference.tracing import is_transformed
 
 # Batches without ragged rows, by topology, root and number of rows.
-_alike: "OrderedDict[tuple[int, int, int], CircuitBatch]" = OrderedDict()
+_CACHE: "OrderedDict[tuple[int, int, int], CircuitBatch]" = OrderedDict()
 CACHE_SIZE = 64
 
 
@@ -46,35 +46,39 @@ class CircuitBatch:
 
     def __init__(self, topology: Topology, roots: Tensor) -> None:
         self.topology = topology
-        self.roots, found = (
-            _constant(roots) if is_transformed() else (roots, roots.numpy())
+        self.roots, root_array = (
+            _unwrap_roots(roots) if is_transformed() else (roots, roots.numpy())
         )
-        self.has_one_root = not len(found) or bool((found == found[0]).all())
-        order = np.arange(len(found))
-        if not self.has_one_root:
-            order = np.argsort(-topology.edges.definition[found], kind="stable")
-        self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))
+        self.has_shared_root = not len(root_array) or bool(
+            (root_array == root_array[0]).all()
+        )
+        order = np.arange(len(root_array))
+        if not self.has_shared_root:
+            order = np.argsort(-topology.edges.definition[root_array], kind="stable")
+        self.rows = RowRoots(order, np.ascontiguousarray(root_array, np.int64))
         self.rows_address = address_table(self.rows)
         self.edges, self.edges_address = topology.edges, topology.edges_address
-        self.size = len(found)
+        self.size = len(root_array)
         self._lanes: dict[torch.device, DeviceRowRoots] = {}
         # what rows of different roots read, once it is known
         self.usable_parts: tuple[Tensor, Tensor] | None = None
-        self.is_feasible = bool((topology.edges.max_leaves[found] >= 0).all())
+        self.is_feasible = bool((topology.edges.max_leaves[root_array] >= 0).all())
 
     @classmethod
-    def with_one_root(cls, topology: Topology, root: int, rows: int) -> "CircuitBatch":
+    def with_shared_root(
+        cls, topology: Topology, root: int, rows: int
+    ) -> "CircuitBatch":
         """Query of one item for all rows, cached."""
         key = (id(topology), root, rows)
-        found = _alike.get(key)
-        if found is None or found.topology is not topology:
+        batch = _CACHE.get(key)
+        if batch is None or batch.topology is not topology:
             roots = torch.full((rows,), root, dtype=torch.int64, device="cpu")
-            found = _alike[key] = cls(topology, roots)
-            found.edges = topology.subgraph(root)
-            found.edges_address = address_table(found.edges)
-            while len(_alike) > CACHE_SIZE:
-                _alike.popitem(last=False)
-        return found
+            batch = _CACHE[key] = cls(topology, roots)
+            batch.edges = topology.subgraph(root)
+            batch.edges_address = address_table(batch.edges)
+            while len(_CACHE) > CACHE_SIZE:
+                _CACHE.popitem(last=False)
+        return batch
 
     def __getstate__(self) -> dict[str, Any]:
         # the arrays of a copy are elsewhere
@@ -92,9 +96,11 @@ class CircuitBatch:
 
     def repeat(self, times: int) -> "CircuitBatch":
         """Query for batches that repeat all rows several times."""
-        if self.has_one_root and len(self.roots):
-            many = times * len(self.roots)
-            return CircuitBatch.with_one_root(self.topology, int(self.roots[0]), many)
+        if self.has_shared_root and len(self.roots):
+            num_rows = times * len(self.roots)
+            return CircuitBatch.with_shared_root(
+                self.topology, int(self.roots[0]), num_rows
+            )
         return CircuitBatch(self.topology, self.roots.repeat(times))
 
     def lanes(self, device: torch.device) -> DeviceRowRoots:
@@ -111,7 +117,7 @@ class CircuitBatch:
         return self.topology.products * steps * -(-len(self.roots) // lanes)
 
 
-def _constant(roots: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+def _unwrap_roots(roots: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
     """The integers themselves, which a transform may have wrapped."""
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(roots):

@@ -49,93 +49,99 @@ EMPTY = {
 }
 FLOAT64 = np.dtype(np.float64)
 # Scores of outputs whose roundings in float32 are as large as differences may matter.
-COARSE = 2.0**12
+MAX_FLOAT32_SCORE = 2.0**12
 
 
 def log_partition_and_marginals(
-    leaves: Leaves, query: CircuitBatch, wanted: Sequence[bool], dtype: torch.dtype
+    leaves: Leaves, batch: CircuitBatch, needs_grad: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, and the marginals ``[B, ...]`` that are wanted.
 
     The log-partition as one number of a dtype, and as two of float64, ``[B, 2]``. In
     float32 as far as its exponents reach, else in float64.
     """
-    own, B = leaves.per_row[0].dtype, query.size
-    marginals = _outputs(leaves, B, wanted)
-    given, number = PointerTable(*leaves, marginals), VECTORS[own].dtype
+    leaf_dtype, B = leaves.per_row[0].dtype, batch.size
+    marginals = _empty_outputs(leaves, B, needs_grad)
+    table, scratch_dtype = PointerTable(*leaves, marginals), VECTORS[leaf_dtype].dtype
     new = EMPTY[torch.float64].new_empty
-    exact, far = new(B, 2), new(B)
-    value = EMPTY[own].new_empty(B if own == dtype else 0)
-    places = exact.data_ptr(), far.data_ptr(), value.data_ptr() if own == dtype else 0
-    outwards = any(wanted)
-    many: list[int] = []
+    hi_lo, out_of_range = new(B, 2), new(B)
+    value = EMPTY[leaf_dtype].new_empty(B if leaf_dtype == dtype else 0)
+    out_ptrs = (
+        hi_lo.data_ptr(),
+        out_of_range.data_ptr(),
+        value.data_ptr() if leaf_dtype == dtype else 0,
+    )
+    with_marginals = any(needs_grad)
+    num_out_of_range: list[int] = []
 
-    def piece(first: int, last: int) -> None:
-        scratch = scratch_memory(query.edges, 3, number)
-        rows = first, last, query.edges_address, query.rows_address
-        many.append(
+    def run_chunk(first: int, last: int) -> None:
+        scratch = scratch_memory(batch.edges, 3, scratch_dtype)
+        rows = first, last, batch.edges_address, batch.rows_address
+        num_out_of_range.append(
             inside_outside_cpu.inside_outside(
-                *rows, given.at, scratch, outwards, places
+                *rows, table.address_and_size, scratch, with_marginals, out_ptrs
             )
         )
 
-    lanes = LANES[own]
-    run_rows(piece, B, query.work(lanes, SUM_STEPS), group_size=lanes)
-    if own == torch.float32 and any(many):
-        rows = rows_out_of_range(leaves, query, far.numpy(), max_exponent(lanes))
+    lanes = LANES[leaf_dtype]
+    run_rows(run_chunk, B, batch.work(lanes, SUM_STEPS), group_size=lanes)
+    if leaf_dtype == torch.float32 and any(num_out_of_range):
+        rows = rows_out_of_range(
+            leaves, batch, out_of_range.numpy(), max_exponent(lanes)
+        )
         if len(rows):
-            wide = select_rows(leaves, rows).map(lambda x: x.double())
-            again = log_partition_and_marginals(
-                wide, query.select(rows), wanted, torch.float64
+            float64_leaves = select_rows(leaves, rows).map(lambda x: x.double())
+            refilled = log_partition_and_marginals(
+                float64_leaves, batch.select(rows), needs_grad, torch.float64
             )
-            exact[rows] = again[1]
-            if own == dtype:
-                value[rows] = again[0].to(dtype)
-            for x, y in zip(marginals, again[2], strict=True):
+            hi_lo[rows] = refilled[1]
+            if leaf_dtype == dtype:
+                value[rows] = refilled[0].to(dtype)
+            for x, y in zip(marginals, refilled[2], strict=True):
                 if x.numel():
                     x[rows] = y.to(x.dtype)
-    return value if own == dtype else round_hi_lo(exact, dtype), exact, marginals
+    return value if leaf_dtype == dtype else round_hi_lo(hi_lo, dtype), hi_lo, marginals
 
 
-def round_hi_lo(exact: Tensor, dtype: torch.dtype) -> Tensor:
+def round_hi_lo(hi_lo: Tensor, dtype: torch.dtype) -> Tensor:
     """Two numbers each, ``[..., 2]``, as one of a dtype, in memory of its own."""
-    return exact[..., 0].to(dtype, copy=True)
+    return hi_lo[..., 0].to(dtype, copy=True)
 
 
-def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
+def scale_rows_inplace(weights: Tensor, parts: Tensor) -> Tensor:
     """The parts ``[B, ...]``, contiguous, each row now times its weight."""
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
     B, vector = len(parts), VECTORS[parts.dtype]
-    given = weights.data_ptr(), weights.stride(0), parts.data_ptr(), vector
+    weight_args = weights.data_ptr(), weights.stride(0), parts.data_ptr(), vector
     size = parts.numel()
-    run_rows(scale_rows, B, size // 2, size // max(B, 1), *given)
+    run_rows(scale_rows, B, size // 2, size // max(B, 1), *weight_args)
     return parts
 
 
-def add_weighted(weights: Tensor, parts: Tensor) -> Tensor:
+def sum_weighted_rows(weights: Tensor, parts: Tensor) -> Tensor:
     """The parts ``[B, ...]``, contiguous, each row times its weight, added up."""
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
     B, *shape = parts.shape
     log_partition_and_marginals = EMPTY[parts.dtype].new_empty(shape)
-    given = (
+    weight_args = (
         weights.data_ptr(),
         weights.stride(0),
         parts.data_ptr(),
         log_partition_and_marginals.data_ptr(),
     )
-    add_rows(B, log_partition_and_marginals.numel(), *given, VECTORS[parts.dtype])
+    add_rows(B, log_partition_and_marginals.numel(), *weight_args, VECTORS[parts.dtype])
     return log_partition_and_marginals
 
 
-def _outputs(leaves: Leaves, B: int, wanted: Sequence[bool]) -> list[Tensor]:
+def _empty_outputs(leaves: Leaves, B: int, needs_grad: Sequence[bool]) -> list[Tensor]:
     """Arrays ``[B, ...]`` for what is wanted of the leaves, and empty ones."""
     new, n = EMPTY[leaves.per_row[0].dtype].new_empty, len(leaves.per_row)
-    every = enumerate((*leaves.per_row, *leaves.shared))
+    enumerated = enumerate((*leaves.per_row, *leaves.shared))
     return [
-        (new(x.shape) if i < n else new(B, *x.shape)) if wanted[i] else new(0)
-        for i, x in every
+        (new(x.shape) if i < n else new(B, *x.shape)) if needs_grad[i] else new(0)
+        for i, x in enumerated
     ]
 
 
@@ -145,18 +151,20 @@ def select_rows(leaves: Leaves, rows: Tensor) -> Leaves:
 
 
 def rows_out_of_range(
-    leaves: Leaves, query: CircuitBatch, far: Any, most: float
+    leaves: Leaves, batch: CircuitBatch, out_of_range: Any, max_exponent_sum: float
 ) -> Tensor:
     """Rows of ``far[B]`` that read entries above the exponents ``most``."""
-    rows = torch.from_numpy(np.flatnonzero(far))
-    read = rows.new_empty((len(rows), query.topology.leaves), dtype=torch.bool)
+    rows = torch.from_numpy(np.flatnonzero(out_of_range))
+    is_read = rows.new_empty((len(rows), batch.topology.leaves), dtype=torch.bool)
     validation.reachable_leaves(
-        query.edges_address, query.roots[rows].numpy(), read.numpy()
+        batch.edges_address, batch.roots[rows].numpy(), is_read.numpy()
     )
     scores = select_rows(leaves, rows).concatenate().detach().cpu()
-    size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
-    reach = size.abs().amax(1).double() * query.topology.max_leaves / LN2
-    return rows[reach > most]
+    magnitudes = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(
+        ~is_read, 0
+    )
+    max_sums = magnitudes.abs().amax(1).double() * batch.topology.max_leaves / LN2
+    return rows[max_sums > max_exponent_sum]
 
 
 def split_leaves(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
@@ -169,10 +177,10 @@ def split_leaves(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
 
 def best(
     leaves: Leaves,
-    query: CircuitBatch,
+    batch: CircuitBatch,
     k: int | None,
     dtype: torch.dtype,
-    precise: bool = False,
+    recheck_in_float64: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values ``[B, K]``, labels ``[B, K, N]`` and parts ``[B, K, U]`` of the best.
 
@@ -182,138 +190,163 @@ def best(
     ``precise``: in float64, too, where float32 might take another output for the best,
     by more than a difference of scores may be wrong.
     """
-    B, K, own = query.size, k or 1, leaves.per_row[0].dtype
-    N, U = query.topology.labels, query.topology.max_leaves
+    B, K, leaf_dtype = batch.size, k or 1, leaves.per_row[0].dtype
+    N, U = batch.topology.labels, batch.topology.max_leaves
     shape = (B,) if k is None else (B, K)
-    exact = EMPTY[torch.float64].new_empty(*shape, 2)
+    hi_lo = EMPTY[torch.float64].new_empty(*shape, 2)
     labels = EMPTY[torch.int64].new_empty(*shape, N)
     parts = EMPTY[torch.int32].new_empty(*shape, U)
     # of k the kernel writes values in float32 alone
-    written = own == dtype and (k is None or own == torch.float32)
-    value = EMPTY[own].new_empty(shape if written else 0)
+    written = leaf_dtype == dtype and (k is None or leaf_dtype == torch.float32)
+    value = EMPTY[leaf_dtype].new_empty(shape if written else 0)
     value_at = value.data_ptr() if written else 0
-    places = exact.data_ptr(), value_at, labels.data_ptr(), parts.data_ptr()
+    out_ptrs = hi_lo.data_ptr(), value_at, labels.data_ptr(), parts.data_ptr()
     if k is None:
         sizes: tuple[int, ...] = N, U
         kernel, arrays = max_product_cpu.best_outputs, 1
     else:
-        leaves, own = leaves.map(lambda x: x.double()), torch.float64
+        leaves, leaf_dtype = leaves.map(lambda x: x.double()), torch.float64
         kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
-    given, lanes, number = PointerTable(*leaves), LANES[own], VECTORS[own].dtype
+    table, lanes, scratch_dtype = (
+        PointerTable(*leaves),
+        LANES[leaf_dtype],
+        VECTORS[leaf_dtype].dtype,
+    )
 
-    def piece(first: int, last: int) -> None:
-        scratch = scratch_memory(query.edges, arrays, number)
-        rows = first, last, query.edges_address, query.rows_address
-        kernel(*rows, given.at, scratch, sizes, places)
+    def run_chunk(first: int, last: int) -> None:
+        scratch = scratch_memory(batch.edges, arrays, scratch_dtype)
+        rows = first, last, batch.edges_address, batch.rows_address
+        kernel(*rows, table.address_and_size, scratch, sizes, out_ptrs)
 
-    work = query.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
-    run_rows(piece, B, work, group_size=lanes)
-    if precise and own == torch.float32 and _is_coarse(exact):
-        return best(leaves.map(lambda x: x.double()), query, k, dtype)
-    return value if written else round_hi_lo(exact, dtype), exact, labels, parts
+    work = batch.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
+    run_rows(run_chunk, B, work, group_size=lanes)
+    if (
+        recheck_in_float64
+        and leaf_dtype == torch.float32
+        and _exceeds_float32_precision(hi_lo)
+    ):
+        return best(leaves.map(lambda x: x.double()), batch, k, dtype)
+    return value if written else round_hi_lo(hi_lo, dtype), hi_lo, labels, parts
 
 
-def _is_coarse(exact: Tensor) -> bool:
+def _exceeds_float32_precision(hi_lo: Tensor) -> bool:
     """Whether roundings in float32 of some score may matter."""
     # nearly all are smaller than what ``look`` calls coarse
-    if not numbers.value_flags(exact) & numbers.COARSE:
+    if not numbers.value_flags(hi_lo) & numbers.COARSE:
         return False
-    return bool(exact[..., 0].abs().amax() > COARSE)
+    return bool(hi_lo[..., 0].abs().amax() > MAX_FLOAT32_SCORE)
 
 
-def samples(leaves: Leaves, query: CircuitBatch, seeds: Tensor) -> Tensor:
+def samples(leaves: Leaves, batch: CircuitBatch, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
     B, n = seeds.shape
-    given = PointerTable(*leaves.map(lambda x: x.double()))
-    labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
+    table = PointerTable(*leaves.map(lambda x: x.double()))
+    labels = torch.empty((B, n, batch.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
-    exact, far = np.empty((B, 2)), np.empty(B)
+    hi_lo, out_of_range = np.empty((B, 2)), np.empty(B)
 
-    def piece(first: int, last: int) -> None:
-        scratch = scratch_memory(query.edges, 3, FLOAT64)
+    def run_chunk(first: int, last: int) -> None:
+        scratch = scratch_memory(batch.edges, 3, FLOAT64)
         for rows in vector_groups(first, last, 8):
-            what = *rows, query.edges_address, query.rows_address
-            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
-            samples_cpu.sample_outputs(*what, drawn[1], scratch, drawn[0])
+            row_args = *rows, batch.edges_address, batch.rows_address
+            inside_outside_cpu.inside_only(
+                *row_args, table.address_and_size, scratch, hi_lo, out_of_range
+            )
+            samples_cpu.sample_outputs(*row_args, drawn[1], scratch, drawn[0])
 
-    work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.max_leaves
-    run_rows(piece, B, work, group_size=8)
+    work = batch.work(8, SUM_STEPS) + TRACE_STEPS * n * B * batch.topology.max_leaves
+    run_rows(run_chunk, B, work, group_size=8)
     return labels
 
 
 def distinct_samples(
-    leaves: Leaves, query: CircuitBatch, n: int, seeds: Tensor
+    leaves: Leaves, batch: CircuitBatch, n: int, seeds: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Labels ``[B, n, N]`` of draws without replacement, from seeds ``[B]``.
 
     And which of them there are: -1 and False where a row has fewer outputs.
     """
     B = len(seeds)
-    given = PointerTable(*leaves.map(lambda x: x.double()))
-    labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
+    table = PointerTable(*leaves.map(lambda x: x.double()))
+    labels = torch.empty((B, n, batch.topology.labels), dtype=torch.int64, device="cpu")
     exist = torch.empty((B, n), dtype=torch.bool, device="cpu")
     drawn = seeds.contiguous().numpy(), labels.numpy(), exist.numpy()
-    exact, far = np.empty((B, 2)), np.empty(B)
+    hi_lo, out_of_range = np.empty((B, 2)), np.empty(B)
 
-    def piece(first: int, last: int) -> None:
-        scratch = scratch_memory(query.edges, 3, FLOAT64)
+    def run_chunk(first: int, last: int) -> None:
+        scratch = scratch_memory(batch.edges, 3, FLOAT64)
         for rows in vector_groups(first, last, 8):
-            what = *rows, query.edges_address, query.rows_address
-            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
+            row_args = *rows, batch.edges_address, batch.rows_address
+            inside_outside_cpu.inside_only(
+                *row_args, table.address_and_size, scratch, hi_lo, out_of_range
+            )
             distinct_cpu.sample_without_replacement(
-                *what, drawn[0], scratch, *drawn[1:]
+                *row_args, drawn[0], scratch, *drawn[1:]
             )
 
     work = (
-        query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.max_leaves
+        batch.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * batch.topology.max_leaves
     )
-    run_rows(piece, B, work, group_size=8)
+    run_rows(run_chunk, B, work, group_size=8)
     return labels, exist
 
 
-def max_marginals(leaves: Leaves, query: CircuitBatch) -> list[Tensor]:
+def max_marginals(leaves: Leaves, batch: CircuitBatch) -> list[Tensor]:
     """Highest scores of outputs that use the leaves, ``[B, ...]`` in float64."""
-    wide, B = leaves.map(lambda x: x.detach().double()), query.size
-    found = _outputs(wide, B, [True] * len((*leaves.per_row, *leaves.shared)))
-    given = PointerTable(*wide, found)
+    float64_leaves, B = leaves.map(lambda x: x.detach().double()), batch.size
+    results = _empty_outputs(
+        float64_leaves, B, [True] * len((*leaves.per_row, *leaves.shared))
+    )
+    table = PointerTable(*float64_leaves, results)
 
-    def piece(first: int, last: int) -> None:
-        scratch = scratch_memory(query.edges, 2, FLOAT64)
-        rows = first, last, query.edges_address, query.rows_address
-        max_marginals_cpu.max_marginals(*rows, given.at, scratch)
+    def run_chunk(first: int, last: int) -> None:
+        scratch = scratch_memory(batch.edges, 2, FLOAT64)
+        rows = first, last, batch.edges_address, batch.rows_address
+        max_marginals_cpu.max_marginals(*rows, table.address_and_size, scratch)
 
-    run_rows(piece, B, query.work(8, 3 * MAX_STEPS), group_size=8)
-    return found
+    run_rows(run_chunk, B, batch.work(8, 3 * MAX_STEPS), group_size=8)
+    return results
 
 
 def jvp(
-    leaves: Leaves, query: CircuitBatch, along: Leaves, wanted: Sequence[bool]
+    leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
 
     In float64; ``along`` are directions, those of shared leaves as they are or
     ``[B, ...]``.
     """
-    B = len(query.roots)
-    wide = leaves.map(lambda x: x.double())
-    moved = _outputs(wide, B, wanted)
-    given, ways = (
-        PointerTable(*wide, moved),
-        PointerTable(*along.map(lambda x: x.double())),
+    B = len(batch.roots)
+    float64_leaves = leaves.map(lambda x: x.double())
+    tangents = _empty_outputs(float64_leaves, B, needs_grad)
+    table, direction_table = (
+        PointerTable(*float64_leaves, tangents),
+        PointerTable(*directions.map(lambda x: x.double())),
     )
-    exact, means, far = np.empty((B, 2)), np.empty(B), np.empty(B)
-    outwards = any(wanted)
+    hi_lo, means, out_of_range = np.empty((B, 2)), np.empty(B), np.empty(B)
+    with_marginals = any(needs_grad)
 
-    def piece(first: int, last: int) -> None:
-        scratch = scratch_memory(query.edges, 5, FLOAT64)
+    def run_chunk(first: int, last: int) -> None:
+        scratch = scratch_memory(batch.edges, 5, FLOAT64)
         for rows in vector_groups(first, last, 8):
-            what = *rows, query.edges_address, query.rows_address, given.at
-            inside_outside_cpu.inside_only(*what, scratch, exact, far)
-            tangent_cpu.inside_outside_jvp(*what, ways.at, scratch, outwards, means)
+            row_args = (
+                *rows,
+                batch.edges_address,
+                batch.rows_address,
+                table.address_and_size,
+            )
+            inside_outside_cpu.inside_only(*row_args, scratch, hi_lo, out_of_range)
+            tangent_cpu.inside_outside_jvp(
+                *row_args,
+                direction_table.address_and_size,
+                scratch,
+                with_marginals,
+                means,
+            )
 
-    run_rows(piece, B, query.work(8, 3 * SUM_STEPS), group_size=8)
-    return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
+    run_rows(run_chunk, B, batch.work(8, 3 * SUM_STEPS), group_size=8)
+    return torch.from_numpy(hi_lo[:, 0]), torch.from_numpy(means), tangents
 
 
 def vector_groups(first: int, last: int, lanes: int) -> Iterator[tuple[int, int]]:
@@ -327,27 +360,29 @@ def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
 
     As numbers of a dtype, and as two of float64, ``[B, K, 2]``.
     """
-    given = PointerTable(*leaves)
-    exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
+    table = PointerTable(*leaves)
+    hi_lo = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.per_row[0].dtype]
-    scores_cpu.score_outputs(given.at, used.contiguous().numpy(), vector, exact.numpy())
-    return round_hi_lo(exact, dtype), exact
+    scores_cpu.score_outputs(
+        table.address_and_size, used.contiguous().numpy(), vector, hi_lo.numpy()
+    )
+    return round_hi_lo(hi_lo, dtype), hi_lo
 
 
 def count_parts(
-    weights: Tensor, used: Tensor, leaves: Leaves, wanted: Sequence[bool]
+    weights: Tensor, used: Tensor, leaves: Leaves, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
     """Weights ``[B, K]`` added up over the leaves ``used``, where that is wanted."""
-    every, n = (*leaves.per_row, *leaves.shared), len(leaves.per_row)
-    kinds = [weights.dtype] * n + [torch.float64] * (len(every) - n)
+    leaf_arrays, n = (*leaves.per_row, *leaves.shared), len(leaves.per_row)
+    dtypes = [weights.dtype] * n + [torch.float64] * (len(leaf_arrays) - n)
     # not like the leaves, which may have any strides
     out = [
-        torch.zeros(x.shape, dtype=kind, device="cpu") if some else None
-        for x, kind, some in zip(every, kinds, wanted, strict=True)
+        torch.zeros(x.shape, dtype=kind, device="cpu") if is_needed else None
+        for x, kind, is_needed in zip(leaf_arrays, dtypes, needs_grad, strict=True)
     ]
-    given = arrays.to_numpy(weights), used.contiguous().numpy()
+    weights_and_leaves = arrays.to_numpy(weights), used.contiguous().numpy()
     table = PointerTable(*leaves, out)
-    scores_cpu.add_weights_to_leaves(*given, table.at)
+    scores_cpu.add_weights_to_leaves(*weights_and_leaves, table.address_and_size)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
@@ -367,8 +402,8 @@ class ResolvedOutputs(NamedTuple):
 def resolve_outputs(
     labels: Tensor,
     reads: tuple[Tensor, Tensor],
-    query: CircuitBatch,
-    whole: bool,
+    batch: CircuitBatch,
+    leaves_are_labels: bool,
     main: Tensor | None = None,
     scale: float = 1.0,
 ) -> ResolvedOutputs:
@@ -386,68 +421,68 @@ def resolve_outputs(
         labels ``[B, 1, N]`` is added, times the scale.
     """
     labels, (read, real) = labels.contiguous(), reads
-    leaf_of = query.topology.leaf_of_label
+    leaf_of = batch.topology.leaf_of_label
     new, shape = EMPTY[torch.int64].new_empty, labels.shape
-    kept, used = new(shape), new(shape)
+    valid_labels, used = new(shape), new(shape)
     like, augmented, W = EMPTY[torch.float64], None, 0
     if main is not None:
         main = main.contiguous()
         like, W = EMPTY[main.dtype], main.shape[1:].numel()
         augmented = like.new_empty(main.shape)
-    arrays = labels, real, leaf_of, kept, used, read, main, augmented
-    places = tuple([0 if x is None else x.data_ptr() for x in arrays])
+    arrays = labels, real, leaf_of, valid_labels, used, read, main, augmented
+    out_args = tuple([0 if x is None else x.data_ptr() for x in arrays])
     sizes = shape[1], shape[2], leaf_of.shape[1], W, real.shape[0]
-    rows = query.edges_address, query.rows_address
-    whole = whole and kept.numel() > 0
+    rows = batch.edges_address, batch.rows_address
+    leaves_are_labels = leaves_are_labels and valid_labels.numel() > 0
     vector = VECTORS[like.dtype]
     first = scores_cpu.leaves_from_labels(
-        *rows, sizes, places, whole, vector, float(scale)
+        *rows, sizes, out_args, leaves_are_labels, vector, float(scale)
     )
-    return ResolvedOutputs(kept, used, first, augmented)
+    return ResolvedOutputs(valid_labels, used, first, augmented)
 
 
-def first_invalid_output(query: CircuitBatch, used: Tensor) -> int:
+def first_invalid_output(batch: CircuitBatch, used: Tensor) -> int:
     """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
-    given = query.edges_address, query.rows_address, used.contiguous().numpy()
-    found: int = scores_cpu.first_infeasible_output(*given)
-    return found
+    table = batch.edges_address, batch.rows_address, used.contiguous().numpy()
+    result: int = scores_cpu.first_infeasible_output(*table)
+    return result
 
 
-def first_infeasible_row(leaves: Leaves, query: CircuitBatch) -> int:
+def first_infeasible_row(leaves: Leaves, batch: CircuitBatch) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
-    given, vector = PointerTable(*leaves), VECTORS[leaves.per_row[0].dtype]
-    roots, table = query.rows.roots, given.at
-    found: int = validation.first_infeasible_row(
-        query.edges_address, roots, table, vector
+    leaf_table, vector = PointerTable(*leaves), VECTORS[leaves.per_row[0].dtype]
+    roots, table = batch.rows.roots, leaf_table.address_and_size
+    result: int = validation.first_infeasible_row(
+        batch.edges_address, roots, table, vector
     )
-    return found
+    return result
 
 
 # Each thread keeps its scratch: fresh memory costs more than the work. What is larger
 # than this is given back after the call.
-MOST_BYTES = 2**28
-_kept = threading.local()
+MAX_SCRATCH_BYTES = 2**28
+_THREAD_SCRATCH = threading.local()
 
 
 def scratch_memory(
     edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
-    query = edges.num_items, arrays, dtype
-    kept: dict[str, Any] = _kept.__dict__
-    found: NDArray[Any]
-    if kept.get("query") == query:
-        found = kept["found"]
-        return found
+    batch = edges.num_items, arrays, dtype
+    cache: dict[str, Any] = _THREAD_SCRATCH.__dict__
+    scratch: NDArray[Any]
+    if cache.get("query") == batch:
+        scratch = cache["found"]
+        return scratch
     lanes = 64 // dtype.itemsize
     # rows come and go in squares of vectors
     size = (edges.num_items + lanes) * lanes
     needed = arrays * size * dtype.itemsize + 64
-    raw = kept.get("raw")
+    raw = cache.get("raw")
     if raw is None or raw.nbytes < needed:
         raw = np.zeros(needed, np.uint8)
     skip = -raw.ctypes.data % 64
-    found = raw[skip : skip + needed - 64].view(dtype).reshape(arrays, size)
-    if needed <= MOST_BYTES:
-        kept.update(batch=query, found=found, raw=raw)
-    return found
+    scratch = raw[skip : skip + needed - 64].view(dtype).reshape(arrays, size)
+    if needed <= MAX_SCRATCH_BYTES:
+        cache.update(batch=batch, found=scratch, raw=raw)
+    return scratch

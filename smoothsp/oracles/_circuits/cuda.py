@@ -31,7 +31,7 @@ from smoothsp.oracles._inference.kernel_checks import (
 
 
 def log_partition_and_marginals(
-    leaves: Leaves, query: CircuitBatch, wanted: Sequence[bool], dtype: torch.dtype
+    leaves: Leaves, batch: CircuitBatch, needs_grad: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, the same as two numbers, and the marginals ``[B, ...]``.
 
@@ -39,117 +39,135 @@ def log_partition_and_marginals(
     are done again on the CPU. While a CUDA graph is captured it is not read; the answer
     for such rows then means nothing.
     """
-    near = leaves.per_row[0]
-    if _kernels_pass(near, "sums"):
-        return _log_partition_and_marginals(leaves, query, wanted, dtype)
-    found: tuple[Tensor, Tensor, list[Tensor]] = run_on_cpu(
-        near, cpu.log_partition_and_marginals, leaves, query, wanted, dtype
+    leaf = leaves.per_row[0]
+    if _kernels_pass(leaf, "sums"):
+        return _log_partition_and_marginals(leaves, batch, needs_grad, dtype)
+    result: tuple[Tensor, Tensor, list[Tensor]] = run_on_cpu(
+        leaf, cpu.log_partition_and_marginals, leaves, batch, needs_grad, dtype
     )
-    return found
+    return result
 
 
-def _kernels_pass(near: Tensor, question: str) -> bool:
+def _kernels_pass(leaf: Tensor, name: str) -> bool:
     """Return whether kernels may answer; sums and maximum are tried together."""
-    kind = near.dtype
+    kind = leaf.dtype
 
-    def trials() -> list[KernelCheck]:
+    def list_checks() -> list[KernelCheck]:
         return [
             KernelCheck(f"circuits' sums, {kind}", 2, partial(_check_sums, kind)),
             KernelCheck(f"circuits' maximum, {kind}", 1, partial(_check_best, kind)),
         ]
 
-    return kernels_pass(near, f"circuits' {question}, {kind}", trials)
+    return kernels_pass(leaf, f"circuits' {name}, {kind}", list_checks)
 
 
 def _log_partition_and_marginals(
-    leaves: Leaves, query: CircuitBatch, wanted: Sequence[bool], dtype: torch.dtype
+    leaves: Leaves, batch: CircuitBatch, needs_grad: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     from smoothsp._kernels.circuits.cuda import inside_outside as kernels
     from smoothsp._kernels.circuits.cuda import scaled_floats
 
-    own, shared = _concatenate(leaves)
-    B, outwards = len(own), any(wanted)
-    value = own.new_empty(B, dtype=torch.float64)
-    far = own.new_empty(B, dtype=torch.bool)
-    chances = own.new_empty((B, own.shape[1] + len(shared)) if outwards else (0, 0))
-    rows = device_schedule(query.topology, own.device), query.lanes(own.device)
-    kernels.inside_outside(own, shared, *rows, outwards, value, far, chances)
-    if not is_capturing(own) and bool(far.any()):
-        most = scaled_floats.MAX_EXPONENT.value
-        again = cpu.rows_out_of_range(leaves, query, far.cpu().numpy(), most)
-        if len(again):
-            _recompute_rows(leaves, query, again, value, chances)
-    none = own.new_empty(0)
-    found = cpu.split_leaves(chances, leaves) if outwards else [none] * len(wanted)
-    marginals = [x if some else none for x, some in zip(found, wanted, strict=True)]
+    row_leaves, shared = _concatenate(leaves)
+    B, with_marginals = len(row_leaves), any(needs_grad)
+    value = row_leaves.new_empty(B, dtype=torch.float64)
+    out_of_range = row_leaves.new_empty(B, dtype=torch.bool)
+    flat_marginals = row_leaves.new_empty(
+        (B, row_leaves.shape[1] + len(shared)) if with_marginals else (0, 0)
+    )
+    rows = (
+        device_schedule(batch.topology, row_leaves.device),
+        batch.lanes(row_leaves.device),
+    )
+    kernels.inside_outside(
+        row_leaves, shared, *rows, with_marginals, value, out_of_range, flat_marginals
+    )
+    if not is_capturing(row_leaves) and bool(out_of_range.any()):
+        max_exponent = scaled_floats.MAX_EXPONENT.value
+        bad_rows = cpu.rows_out_of_range(
+            leaves, batch, out_of_range.cpu().numpy(), max_exponent
+        )
+        if len(bad_rows):
+            _recompute_rows(leaves, batch, bad_rows, value, flat_marginals)
+    none = row_leaves.new_empty(0)
+    split = (
+        cpu.split_leaves(flat_marginals, leaves)
+        if with_marginals
+        else [none] * len(needs_grad)
+    )
+    marginals = [
+        x if is_needed else none for x, is_needed in zip(split, needs_grad, strict=True)
+    ]
     return value.to(dtype), as_hi_lo(value), marginals
 
 
 def _recompute_rows(
-    leaves: Leaves, query: CircuitBatch, rows: Tensor, value: Tensor, chances: Tensor
+    leaves: Leaves, batch: CircuitBatch, rows: Tensor, value: Tensor, marginals: Tensor
 ) -> None:
     """Fill rows, given on the CPU, of values and marginals."""
-    here = rows.to(value.device)
-    given = cpu.select_rows(leaves, here).map(lambda x: x.double()), query.select(rows)
-    wanted = [chances.numel() > 0] * len(leaves.arrays)
-    again, _, parts = run_on_cpu(
-        value, cpu.log_partition_and_marginals, *given, wanted, value.dtype
+    device_rows = rows.to(value.device)
+    args = (
+        cpu.select_rows(leaves, device_rows).map(lambda x: x.double()),
+        batch.select(rows),
     )
-    value[here] = again
-    if chances.numel():
-        found = torch.cat([x.flatten(1) for x in parts], 1)
-        chances[here] = found.to(chances.dtype)
+    needs_grad = [marginals.numel() > 0] * len(leaves.arrays)
+    values, _, parts = run_on_cpu(
+        value, cpu.log_partition_and_marginals, *args, needs_grad, value.dtype
+    )
+    value[device_rows] = values
+    if marginals.numel():
+        flat = torch.cat([x.flatten(1) for x in parts], 1)
+        marginals[device_rows] = flat.to(marginals.dtype)
 
 
 def best(
     leaves: Leaves,
-    query: CircuitBatch,
+    batch: CircuitBatch,
     k: None,
     dtype: torch.dtype,
-    precise: bool = False,
+    recheck_in_float64: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values ``[B]``, labels ``[B, N]`` and parts ``[B, U]`` of the best.
 
     The values also, second, as two numbers; ``precise``: found in float64.
     """
-    if precise:
+    if recheck_in_float64:
         leaves = leaves.map(lambda x: x.double())
-    near = leaves.per_row[0]
-    if _kernels_pass(near, "maximum"):
-        return _best(leaves, query, dtype)
-    found: tuple[Tensor, Tensor, Tensor, Tensor] = run_on_cpu(
-        near, cpu.best, leaves, query, k, dtype
+    leaf = leaves.per_row[0]
+    if _kernels_pass(leaf, "maximum"):
+        return _best(leaves, batch, dtype)
+    result: tuple[Tensor, Tensor, Tensor, Tensor] = run_on_cpu(
+        leaf, cpu.best, leaves, batch, k, dtype
     )
-    return found
+    return result
 
 
 def _best(
-    leaves: Leaves, query: CircuitBatch, dtype: torch.dtype
+    leaves: Leaves, batch: CircuitBatch, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from smoothsp._kernels.circuits.cuda import max_product as kernels
 
-    own, shared = _concatenate(leaves)
-    B, topology = len(own), query.topology
-    value = own.new_empty(B, dtype=torch.float64)
-    labels = own.new_full((B, topology.labels), -1, dtype=torch.int64)
-    parts = own.new_full((B, topology.max_leaves), -1, dtype=torch.int32)
-    rows = device_schedule(topology, own.device), query.lanes(own.device)
-    kernels.best_outputs(own, shared, *rows, value, labels, parts)
+    row_leaves, shared = _concatenate(leaves)
+    B, topology = len(row_leaves), batch.topology
+    value = row_leaves.new_empty(B, dtype=torch.float64)
+    labels = row_leaves.new_full((B, topology.labels), -1, dtype=torch.int64)
+    parts = row_leaves.new_full((B, topology.max_leaves), -1, dtype=torch.int32)
+    rows = device_schedule(topology, row_leaves.device), batch.lanes(row_leaves.device)
+    kernels.best_outputs(row_leaves, shared, *rows, value, labels, parts)
     return value.to(dtype), as_hi_lo(value), labels, parts
 
 
 def jvp(
-    leaves: Leaves, query: CircuitBatch, along: Leaves, wanted: Sequence[bool]
+    leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
 
     In float64, computed on the CPU; ``along`` are directions, those of shared leaves as
     they are or ``[B, ...]``.
     """
-    found: tuple[Tensor, Tensor, list[Tensor]] = run_on_cpu(
-        leaves.per_row[0], cpu.jvp, leaves, query, along, wanted
+    result: tuple[Tensor, Tensor, list[Tensor]] = run_on_cpu(
+        leaves.per_row[0], cpu.jvp, leaves, batch, directions, needs_grad
     )
-    return found
+    return result
 
 
 def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -163,22 +181,24 @@ def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
 
 def _concatenate(leaves: Leaves) -> tuple[Tensor, Tensor]:
     """Scores ``[B, P]`` of the rows, and ``[Q]`` of all rows, contiguous."""
-    own = [x.detach().flatten(1) for x in leaves.per_row]
+    row_leaves = [x.detach().flatten(1) for x in leaves.per_row]
     common = [x.detach().flatten() for x in leaves.shared]
-    shared = torch.cat(common) if common else own[0].new_empty(0)
-    return (own[0] if len(own) == 1 else torch.cat(own, 1)).contiguous(), shared
+    shared = torch.cat(common) if common else row_leaves[0].new_empty(0)
+    return (
+        row_leaves[0] if len(row_leaves) == 1 else torch.cat(row_leaves, 1)
+    ).contiguous(), shared
 
 
 def _chain_circuit(T: int, S: int) -> tuple[Circuit, Items]:
     """Chains of all lengths up to T, of S states."""
     circuit = Circuit()
-    score, moves = circuit.leaves(T, S), circuit.shared(S, S)
+    score, transitions = circuit.leaves(T, S), circuit.shared(S, S)
     reached, into = circuit.chart(T, S), circuit.chart(T, S)
     roots = circuit.chart(T)
     reached[0] = score[0]
     for t in range(T):
         if t:
-            circuit.define(into[t], (reached[t - 1][None], moves.T))
+            circuit.define(into[t], (reached[t - 1][None], transitions.T))
             circuit.multiply(reached[t], into[t], score[t])
         circuit.define(roots[t], (reached[t],))
     circuit.label(score, np.arange(T)[:, None], np.arange(S))
@@ -188,32 +208,34 @@ def _chain_circuit(T: int, S: int) -> tuple[Circuit, Items]:
 def _example_inputs(dtype: torch.dtype) -> tuple[Leaves, CircuitBatch]:
     """Return rows for two programs, on the CPU; one shared leaf is forbidden."""
     T, S, B = 3, 2, 9
-    found = topology(_chain_circuit, T, S)
+    chain_topology = topology(_chain_circuit, T, S)
     generator = torch.Generator("cpu").manual_seed(0)
-    own = torch.randn(B, T, S, generator=generator, dtype=dtype, device="cpu")
-    moves = torch.randn(S, S, generator=generator, dtype=dtype, device="cpu")
-    moves[0, 1] = -torch.inf
+    row_leaves = torch.randn(B, T, S, generator=generator, dtype=dtype, device="cpu")
+    transitions = torch.randn(S, S, generator=generator, dtype=dtype, device="cpu")
+    transitions[0, 1] = -torch.inf
     rows = torch.arange(B, device="cpu") % T
-    return Leaves((own,), (moves,)), CircuitBatch(found, found.roots[rows])
+    return Leaves((row_leaves,), (transitions,)), CircuitBatch(
+        chain_topology, chain_topology.roots[rows]
+    )
 
 
 def _check_sums(dtype: torch.dtype, device: torch.device) -> None:
     """Raise if sums of a small circuit are not those of the CPU."""
-    leaves, query = _example_inputs(dtype)
-    given = query, [True, True], torch.float64
+    leaves, batch = _example_inputs(dtype)
+    args = batch, [True, True], torch.float64
     value, _, marginals = cpu.log_partition_and_marginals(
-        leaves.map(lambda x: x.double()), *given
+        leaves.map(lambda x: x.double()), *args
     )
-    found = _log_partition_and_marginals(leaves.map(lambda x: x.to(device)), *given)
+    actual = _log_partition_and_marginals(leaves.map(lambda x: x.to(device)), *args)
     assert_matches_cpu(
-        (found[0], *found[2]), (value, *(x.to(dtype) for x in marginals)), dtype
+        (actual[0], *actual[2]), (value, *(x.to(dtype) for x in marginals)), dtype
     )
 
 
 def _check_best(dtype: torch.dtype, device: torch.device) -> None:
     """Raise if the best outputs of a small circuit are not those of the CPU."""
-    leaves, query = _example_inputs(dtype)
-    value, _, labels, parts = cpu.best(leaves, query, None, dtype)
-    found = _best(leaves.map(lambda x: x.to(device)), query, dtype)
-    used, expected = (x.sort().values for x in (found[3], parts))
-    assert_matches_cpu((found[0], found[2], used), (value, labels, expected), dtype)
+    leaves, batch = _example_inputs(dtype)
+    value, _, labels, parts = cpu.best(leaves, batch, None, dtype)
+    actual = _best(leaves.map(lambda x: x.to(device)), batch, dtype)
+    used, expected = (x.sort().values for x in (actual[3], parts))
+    assert_matches_cpu((actual[0], actual[2], used), (value, labels, expected), dtype)

@@ -42,61 +42,66 @@ class CircuitEngine(Engine):
         return other
 
     def log_partition_and_marginals(
-        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self,
+        needs_grad: Sequence[bool],
+        dtype: torch.dtype | None,
+        with_hi_lo: bool = False,
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        found: tuple[Tensor, Tensor, list[Tensor]] = (
+        results: tuple[Tensor, Tensor, list[Tensor]] = (
             self.backend.log_partition_and_marginals(
-                self.leaves, self.batch, wanted, dtype or self.potentials[0].dtype
+                self.leaves, self.batch, needs_grad, dtype or self.potentials[0].dtype
             )
         )
-        return found
+        return results
 
     def vjp(
-        self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
+        self, weights: Tensor, marginals: Any, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
-        pairs = list(zip(marginals, wanted, strict=True))
-        for x, want in pairs:
-            if want and not (x.is_cpu and x.is_contiguous()):
+        pairs = list(zip(marginals, needs_grad, strict=True))
+        for x, is_needed in pairs:
+            if is_needed and not (x.is_cpu and x.is_contiguous()):
                 # loops of a device answer with views of one array
-                return weight_rows(weights, marginals, self.num_row_potentials, wanted)
-        found: list[Tensor | None] = []
-        for i, (x, want) in enumerate(pairs):
-            if not want:
-                found.append(None)
+                return weight_rows(
+                    weights, marginals, self.num_row_potentials, needs_grad
+                )
+        grads: list[Tensor | None] = []
+        for i, (x, is_needed) in enumerate(pairs):
+            if not is_needed:
+                grads.append(None)
             elif i < self.num_row_potentials:
-                found.append(cpu.scale_in_place(weights, x))
+                grads.append(cpu.scale_rows_inplace(weights, x))
             else:
-                found.append(cpu.add_weighted(weights, x))
-        return found
+                grads.append(cpu.sum_weighted_rows(weights, x))
+        return grads
 
-    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
-        every = [True] * len(along)
-        given = self.leaves, self.batch, Leaves(tuple(along), ()), every
-        moved = self.backend.jvp(*given)[2]
-        return [x.to(self.potentials[0].dtype) for x in moved]
+    def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
+        all_needed = [True] * len(directions)
+        args = self.leaves, self.batch, Leaves(tuple(directions), ()), all_needed
+        tangents = self.backend.jvp(*args)[2]
+        return [x.to(self.potentials[0].dtype) for x in tangents]
 
     def entropy(self) -> Tensor:
         none = [False] * len(self.potentials)
-        given = self.leaves, self.batch, self.leaves.map(zero_if_infinite), none
-        value, means, _ = self.backend.jvp(*given)
-        found: Tensor = value - means
-        return found.clamp(min=0).to(self.potentials[0].dtype)
+        args = self.leaves, self.batch, self.leaves.map(zero_if_infinite), none
+        value, means, _ = self.backend.jvp(*args)
+        difference: Tensor = value - means
+        return difference.clamp(min=0).to(self.potentials[0].dtype)
 
     def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
+        self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
         if k is None:
-            given = self.leaves, self.batch, None, dtype, precise
-            value, two, labels, parts = self.backend.best(*given)
-            return BestOutputs(value, labels, parts, two)
+            args = self.leaves, self.batch, None, dtype, recheck_in_float64
+            value, with_hi_lo, labels, parts = self.backend.best(*args)
+            return BestOutputs(value, labels, parts, with_hi_lo)
         device = self.potentials[0].device
         leaves = self.leaves.map(lambda x: x.cpu())
-        value, two, labels, parts = cpu.best(leaves, self.batch, k, dtype)
+        value, with_hi_lo, labels, parts = cpu.best(leaves, self.batch, k, dtype)
         if device.type != "cpu":
-            value, two, labels, parts = (
-                x.to(device) for x in (value, two, labels, parts)
+            value, with_hi_lo, labels, parts = (
+                x.to(device) for x in (value, with_hi_lo, labels, parts)
             )
-        return BestOutputs(value, labels, parts, two)
+        return BestOutputs(value, labels, parts, with_hi_lo)
 
     def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
         topology, new = self.batch.topology, self.potentials[0].new_empty
@@ -105,28 +110,30 @@ class CircuitEngine(Engine):
         return labels, new((*rows, topology.max_leaves), dtype=torch.int32)
 
     def score(
-        self, used: Tensor, dtype: torch.dtype, two: bool = False
+        self, used_parts: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        found: tuple[Tensor, Tensor] = self.backend.score(self.leaves, used, dtype)
-        return found
+        result: tuple[Tensor, Tensor] = self.backend.score(
+            self.leaves, used_parts, dtype
+        )
+        return result
 
     def count_parts(
-        self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+        self, weights: Tensor, used_parts: Tensor, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
         if weights.device.type != "cpu":
-            return super().count_parts(weights, used, wanted)
-        return cpu.count_parts(weights, used, self.leaves, wanted)
+            return super().count_parts(weights, used_parts, needs_grad)
+        return cpu.count_parts(weights, used_parts, self.leaves, needs_grad)
 
-    def sample(self, numbers: Tensor) -> Tensor:
+    def sample(self, random_numbers: Tensor) -> Tensor:
         leaves = self.leaves.map(lambda x: x.detach().cpu())
-        found = cpu.samples(leaves, self.batch, numbers.cpu())
-        return found.to(numbers.device)
+        labels = cpu.samples(leaves, self.batch, random_numbers.cpu())
+        return labels.to(random_numbers.device)
 
     def distinct_samples(self, n: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
         """Labels ``[B, n, N]`` of distinct draws, and which of them exist."""
         leaves = self.leaves.map(lambda x: x.detach().cpu())
-        found = cpu.distinct_samples(leaves, self.batch, n, seeds.cpu())
-        return found[0].to(seeds.device), found[1].to(seeds.device)
+        result = cpu.distinct_samples(leaves, self.batch, n, seeds.cpu())
+        return result[0].to(seeds.device), result[1].to(seeds.device)
 
     def max_marginals(self) -> list[Tensor]:
         """Highest scores of outputs with each leaf ``[B, ...]``, in float64."""

@@ -30,8 +30,10 @@ class MaskedSequences(CircuitStructure):
         if lengths is not None and mask is not None:
             raise ValueError("lengths, mask: expected at most one of them, got both")
         if mask is not None:
-            words = "(batch, time)"
-            mask = checks.as_bool_mask("mask", mask, (B, T), words, potentials.device)
+            description = "(batch, time)"
+            mask = checks.as_bool_mask(
+                "mask", mask, (B, T), description, potentials.device
+            )
             positions = Positions.from_mask(mask)
             self._steps = positions.steps
             return positions.lengths
@@ -45,8 +47,8 @@ class MaskedSequences(CircuitStructure):
         if self._steps is None:
             return super().output_shapes
         B, T = self._steps.shape
-        found = Positions(B, T, self._steps.device, self._steps, self.lengths)
-        return found.end_positions[:, None]
+        positions = Positions(B, T, self._steps.device, self._steps, self.lengths)
+        return positions.end_positions[:, None]
 
     def _pack(self, potentials: Tensor) -> Tensor:
         """Reorder ``(batch, time, ...)`` with the real positions first."""

@@ -12,17 +12,17 @@ from smoothsp._kernels.circuits.layout.schedule import DeviceCircuit, Schedule
 from smoothsp.oracles._circuits.topology import Topology
 
 Ints = NDArray[np.int64]
-_placed: "WeakKeyDictionary[Topology, dict[torch.device, DeviceCircuit]]" = (
+_CACHE: "WeakKeyDictionary[Topology, dict[torch.device, DeviceCircuit]]" = (
     WeakKeyDictionary()
 )
 
 
 def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
     """The topology on a device: made once for each, and kept."""
-    places = _placed.setdefault(topology, {})
-    if device not in places:
-        places[device] = _place(topology.edges, device)
-    return places[device]
+    circuits = _CACHE.setdefault(topology, {})
+    if device not in circuits:
+        circuits[device] = _build_device_schedule(topology.edges, device)
+    return circuits[device]
 
 
 def depths(edges: CircuitArrays) -> NDArray[np.int32]:
@@ -30,8 +30,8 @@ def depths(edges: CircuitArrays) -> NDArray[np.int32]:
     leaves = edges.num_row_leaves + edges.num_shared_leaves
     needs = np.empty((4, edges.num_items), np.int32)
     item_properties(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
-    found: NDArray[np.int32] = needs[3]
-    return found
+    result: NDArray[np.int32] = needs[3]
+    return result
 
 
 def products(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
@@ -43,29 +43,29 @@ def products(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     return definition[run], a[run] + i * step_a[run], b[run] + i * step_b[run]
 
 
-def _place(edges: CircuitArrays, device: torch.device) -> DeviceCircuit:
+def _build_device_schedule(edges: CircuitArrays, device: torch.device) -> DeviceCircuit:
     depth = depths(edges)
 
-    def there(x: NDArray[np.integer]) -> torch.Tensor:
+    def to_device(x: NDArray[np.integer]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(x, np.int32)).to(device)
 
     def schedule(rank: Ints, heads: Ints, counts: Ints, runs: Ints) -> Schedule:
-        return Schedule(*map(there, _by_rank(rank, heads, counts, runs)))
+        return Schedule(*map(to_device, _group_by_rank(rank, heads, counts, runs)))
 
     of_definitions = depth[edges.heads].astype(np.int64)
     counts = np.diff(edges.starts).astype(np.int64)
     heads, runs = edges.heads.astype(np.int64), edges.runs.astype(np.int64)
     up = schedule(of_definitions - 1, heads, counts, runs)
-    items, uses, runs = _uses(edges)
+    items, uses, runs = _list_uses(edges)
     deepest = int(depth.max(initial=0))
     down = schedule(deepest - depth[items].astype(np.int64), items, uses, runs)
     tables = (edges.max_leaves, edges.positions, edges.values)
     return DeviceCircuit(
-        edges.num_items, deepest, up, down, there(depth), *map(there, tables)
+        edges.num_items, deepest, up, down, to_device(depth), *map(to_device, tables)
     )
 
 
-def _uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
+def _list_uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     """Leaves and what is defined, how many runs of uses each has, and the runs.
 
     A use is what is defined and the other factor.
@@ -74,11 +74,11 @@ def _uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     head = edges.heads.astype(np.int64)[definition]
     used, other = np.append(left, right), np.append(right, left)
     head = np.append(head, head)
-    some = used > 0  # nobody asks for the marginal of the empty product
-    used, head, other = used[some], head[some], other[some]
+    is_leaf = used > 0  # nobody asks for the marginal of the empty product
+    used, head, other = used[is_leaf], head[is_leaf], other[is_leaf]
     order = np.lexsort((other, head, used))
     used, head, other = used[order], head[order], other[order]
-    begins = _run_begins(used, head, other)
+    begins = _starts_run(used, head, other)
     first = np.flatnonzero(begins)
     count = np.diff(np.append(first, len(used)))
     second = np.minimum(first + 1, max(len(used) - 1, 0))
@@ -90,7 +90,7 @@ def _uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     return items, np.bincount(used[first], minlength=edges.num_items)[items], runs
 
 
-def _run_begins(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
+def _starts_run(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
     """Starts of runs of uses with constant steps."""
     n = len(used)
     same = np.zeros(n, np.bool_)
@@ -104,14 +104,16 @@ def _run_begins(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
         goes_on[2:] = even & same[2:] & same[1:-1]
     # The second of a run always fits: of those in a row that do not go on, every other
     # one begins a run, from the first on, or from the first of an item.
-    place = np.arange(n)
+    position = np.arange(n)
     opens = ~goes_on & (~same | np.append(True, goes_on[:-1])[:n])
-    since = place - np.maximum.accumulate(np.where(opens, place, 0))
+    since = position - np.maximum.accumulate(np.where(opens, position, 0))
     begins: NDArray[np.bool_] = ~goes_on & (since % 2 == 0)
     return begins
 
 
-def _by_rank(rank: Ints, heads: Ints, counts: Ints, runs: Ints) -> tuple[Ints, ...]:
+def _group_by_rank(
+    rank: Ints, heads: Ints, counts: Ints, runs: Ints
+) -> tuple[Ints, ...]:
     """Levels, heads, starts and runs of items in order of their rank.
 
     Within a level items with as many runs are neighbours, for a block of items takes

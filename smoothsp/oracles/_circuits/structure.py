@@ -118,7 +118,7 @@ class CircuitStructure(Distribution):
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _checked_outputs_cache: tuple[Tensor, Tensor, Tensor] | None = None
     # Whether the potentials are known to be as many leaves as the circuit has.
-    _has_known_sizes = False
+    _sizes_match = False
 
     def __init__(
         self,
@@ -131,38 +131,40 @@ class CircuitStructure(Distribution):
         shape: tuple[int, ...],
     ) -> None:
         shared = shared or {}
-        kind = type(self)
+        structure_class = type(self)
         # constructors of this package have checked what they pass
-        trusted = kind.__init__ is not CircuitStructure.__init__ and (
-            kind.__init__.__module__.startswith("smoothsp.")
+        is_checked = structure_class.__init__ is not CircuitStructure.__init__ and (
+            structure_class.__init__.__module__.startswith("smoothsp.")
         )
-        if not trusted:
+        if not is_checked:
             for name in (*potentials, *shared):
-                if hasattr(kind, name) or name == "shape":
+                if hasattr(structure_class, name) or name == "shape":
                     raise ValueError(
                         f"potentials: {name!r} is a method or attribute of "
-                        f"{kind.__name__}; choose another name"
+                        f"{structure_class.__name__}; choose another name"
                     )
-            potentials, shared = _checked(potentials, shared)
+            potentials, shared = _as_valid_potentials(potentials, shared)
         self._set_potentials(dict(potentials), dict(shared))
         self._record_versions(self._named_potentials())
         if is_compiling():
             self.__dict__.update(_topology=topology, shape=shape)
             return
         B, device = self._first_potentials.shape[0], self._first_potentials.device
-        if not trusted and isinstance(lengths, Tensor):
+        if not is_checked and isinstance(lengths, Tensor):
             lengths = checks.as_int64("lengths", lengths, device)
             checks.require_shape("lengths", lengths, (B,), "(batch,)")
         if isinstance(roots, int):
-            query = CircuitBatch.with_one_root(topology, roots, B)
+            batch = CircuitBatch.with_shared_root(topology, roots, B)
         else:
             checks.require_shape("roots", roots, (B,), "(batch,)")
-            query = CircuitBatch(topology, roots)
-        self.__dict__.update(_circuit_batch=query, _lengths=lengths, shape=shape)
-        given = kind.leaves is CircuitStructure.leaves
-        if given and not trusted:
+            batch = CircuitBatch(topology, roots)
+        self.__dict__.update(_circuit_batch=batch, _lengths=lengths, shape=shape)
+        leaves_are_potentials = structure_class.leaves is CircuitStructure.leaves
+        if leaves_are_potentials and not is_checked:
             self._leaves()
-        if given or (trusted and kind.leaves.__module__.startswith("smoothsp.")):
+        if leaves_are_potentials or (
+            is_checked and structure_class.leaves.__module__.startswith("smoothsp.")
+        ):
             self.__dict__["_has_known_sizes"] = True
         self._require_valid(next(iter(self._row_potentials)))
 
@@ -173,9 +175,9 @@ class CircuitStructure(Distribution):
         other = super()._select_rows(rows)
         if is_compiling():
             return other
-        query, lengths = self._circuit_batch.select(rows.cpu()), self.lengths[rows]
+        batch, lengths = self._circuit_batch.select(rows.cpu()), self.lengths[rows]
         other.__dict__.update(
-            _circuit_batch=query, _lengths=lengths, _checked_outputs_cache=None
+            _circuit_batch=batch, _lengths=lengths, _checked_outputs_cache=None
         )
         return other
 
@@ -199,18 +201,20 @@ class CircuitStructure(Distribution):
         )
 
     def _leaves(self) -> Leaves:
-        own, shared = self.leaves()
-        found = Leaves(
-            (own,) if isinstance(own, Tensor) else tuple(own),
-            (shared,) if isinstance(shared, Tensor) else tuple(shared),
+        row_leaves, shared_leaves = self.leaves()
+        leaves = Leaves(
+            (row_leaves,) if isinstance(row_leaves, Tensor) else tuple(row_leaves),
+            (shared_leaves,)
+            if isinstance(shared_leaves, Tensor)
+            else tuple(shared_leaves),
         )
-        if self._has_known_sizes:
-            return found
+        if self._sizes_match:
+            return leaves
         # kernels read as many numbers as the circuit has leaves
         edges = self._circuit_batch.topology.edges
         sizes = (
-            sum(x.shape[1:].numel() for x in found.per_row),
-            sum(x.shape.numel() for x in found.shared),
+            sum(x.shape[1:].numel() for x in leaves.per_row),
+            sum(x.shape.numel() for x in leaves.shared),
         )
         if sizes != (edges.num_row_leaves, edges.num_shared_leaves):
             raise ValueError(
@@ -219,7 +223,7 @@ class CircuitStructure(Distribution):
                 f" circuit has, got {sizes[0]} and {sizes[1]}; compare their shapes "
                 "with Circuit.leaves and Circuit.shared"
             )
-        return found
+        return leaves
 
     @property
     def _engine(self) -> CircuitEngine:
@@ -245,7 +249,7 @@ class CircuitStructure(Distribution):
         return plain and kind.augment is CircuitStructure.augment
 
     def _gold_parts(self, y: Tensor) -> Tensor:
-        self._require_one_per_row(y, used := self._checked_outputs(y)[1])
+        self._require_single_output(y, used := self._checked_outputs(y)[1])
         return used
 
     def may_be_infeasible(self, name: str) -> bool:
@@ -330,11 +334,11 @@ class CircuitStructure(Distribution):
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
         """``(batch, axis)``: the shape of each output without its padding."""
-        found = self.lengths.new_tensor(self.shape).repeat(
+        shapes = self.lengths.new_tensor(self.shape).repeat(
             len(self._first_potentials), 1
         )
-        found[:, : self.ragged_axes] = self.lengths[:, None]
-        return found
+        shapes[:, : self.ragged_axes] = self.lengths[:, None]
+        return shapes
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
@@ -349,8 +353,8 @@ class CircuitStructure(Distribution):
 
     def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
         used = self._checked_outputs(y)[1]
-        found = rules.score(self._engine, used, self._first_potentials.dtype)
-        return found if y.dim() > 1 + len(self.shape) else found.squeeze(1)
+        scores = rules.score(self._engine, used, self._first_potentials.dtype)
+        return scores if y.dim() > 1 + len(self.shape) else scores.squeeze(1)
 
     def _checked_outputs(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels ``(batch, k, N)`` of outputs, and their leaves: each output exists.
@@ -358,26 +362,26 @@ class CircuitStructure(Distribution):
         The last ones are kept with a copy of y, since hinges ask for them twice.
         """
         plain = is_eager_tensor(y)
-        known = self._checked_outputs_cache if plain else None
-        if known is not None and y.dtype == known[0].dtype and y.equal(known[0]):
-            return known[1], known[2]
-        proof = self._resolve_outputs(y)
-        self._require_valid_outputs(y, proof)
-        labels, used = proof.labels, proof.used
+        cached = self._checked_outputs_cache if plain else None
+        if cached is not None and y.dtype == cached[0].dtype and y.equal(cached[0]):
+            return cached[1], cached[2]
+        resolved = self._resolve_outputs(y)
+        self._require_valid_outputs(y, resolved)
+        labels, used = resolved.labels, resolved.used
         # no graph may keep tensors of inference mode
         if plain and not used.is_inference():
             self.__dict__["_checked_outputs_cache"] = y.clone(), labels, used
         return labels, used
 
-    def _require_valid_outputs(self, y: Tensor, proof: cpu.ResolvedOutputs) -> None:
-        if proof.missing >= 0:
-            b, k = divmod(proof.missing, proof.labels.shape[1])
+    def _require_valid_outputs(self, y: Tensor, resolved: cpu.ResolvedOutputs) -> None:
+        if resolved.missing >= 0:
+            b, k = divmod(resolved.missing, resolved.labels.shape[1])
             row = (y[b, k] if y.dim() > 1 + len(self.shape) else y[b]).tolist()
             words = self.output_description
             raise ValueError(f"y: expected {words}, got {row} at row {b}")
 
     def _resolve_outputs(
-        self, y: Tensor, main: Tensor | None = None, scale: float = 1.0
+        self, y: Tensor, base: Tensor | None = None, scale: float = 1.0
     ) -> cpu.ResolvedOutputs:
         """Labels and leaves of outputs; ``main`` and ``scale`` as of ``prove``."""
         y = checks.as_int64("y", y, self._first_potentials.device)
@@ -385,44 +389,45 @@ class CircuitStructure(Distribution):
         outputs = y[:, None] if y.dim() == 1 + len(self.shape) else y
         expected = (B, *outputs.shape[1:2], *self.shape)
         if outputs.dim() != len(expected) or outputs.shape != expected:
-            words = ", ".join(str(size) for size in self.shape)
+            description = ", ".join(str(size) for size in self.shape)
             raise ValueError(
-                f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
+                f"y: expected ({B}, {description}) or ({B}, k, {description}), "
+                f"got {tuple(y.shape)}"
             )
-        labels, query = self.labels_of(outputs), self._circuit_batch
-        whole = type(self).leaves_used is CircuitStructure.leaves_used
-        expected = *outputs.shape[:2], query.topology.labels
+        labels, batch = self.labels_of(outputs), self._circuit_batch
+        leaves_are_labels = type(self).leaves_used is CircuitStructure.leaves_used
+        expected = *outputs.shape[:2], batch.topology.labels
         if labels.shape != expected:
             raise ValueError(
                 f"labels_of: expected (batch, k, N) = {expected}, as many labels as the"
                 f" circuit of {type(self).__name__} has, got {tuple(labels.shape)}"
             )
         if is_eager_tensor(labels):
-            given = (
+            args = (
                 labels.long(),
-                usable_leaves_and_labels(query),
-                query,
-                whole,
-                main,
+                usable_leaves_and_labels(batch),
+                batch,
+                leaves_are_labels,
+                base,
                 scale,
             )
-            proof = cpu.resolve_outputs(*given)
-            if whole:
-                return proof
-            used = self.leaves_used(proof.labels)
+            resolved = cpu.resolve_outputs(*args)
+            if leaves_are_labels:
+                return resolved
+            used = self.leaves_used(resolved.labels)
         else:
-            real = usable_labels(query).to(labels.device)
+            real = usable_labels(batch).to(labels.device)
             labels = torch.where(real[:, None], labels, -1)
             used = self.leaves_used(labels)
-            proof = cpu.ResolvedOutputs(labels, used, -1)
-        return proof._replace(used=used, missing=first_invalid_output(query, used))
+            resolved = cpu.ResolvedOutputs(labels, used, -1)
+        return resolved._replace(used=used, missing=first_invalid_output(batch, used))
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
         """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
-        self._require_one_per_row(y, labels := self._checked_outputs(y)[0])
+        self._require_single_output(y, labels := self._checked_outputs(y)[0])
         return labels[:, 0]
 
-    def _require_one_per_row(self, y: Tensor, proved: Tensor) -> None:
+    def _require_single_output(self, y: Tensor, proved: Tensor) -> None:
         if y.dim() != 1 + len(self.shape):
             expected = len(proved), *self.shape
             raise ValueError(
@@ -454,10 +459,10 @@ class CircuitStructure(Distribution):
     ) -> tuple[Tensor, Tensor]:
         """``main`` with ``scale`` times the Hamming cost of y, and what y uses."""
         if isinstance(y, Tensor):
-            self._require_one_per_row(y, main)
-        proof = self._resolve_outputs(y, main.detach(), scale)
-        self._require_valid_outputs(y, proof)
-        return cast(Tensor, proof.augmented), proof.used
+            self._require_single_output(y, main)
+        resolved = self._resolve_outputs(y, main.detach(), scale)
+        self._require_valid_outputs(y, resolved)
+        return cast(Tensor, resolved.augmented), resolved.used
 
     def _augment_by_hamming(
         self: Self, y: Tensor, scale: float
@@ -488,18 +493,18 @@ class CircuitStructure(Distribution):
 
     def _usable_parts(self, name: str) -> Tensor:
         x = self._potentials()[name]
-        read = usable_leaves(self._circuit_batch).to(x.device)
+        is_usable = usable_leaves(self._circuit_batch).to(x.device)
         if name in self._row_potentials:
             usable_leaves_and_labels = cpu.split_leaves(
-                read.expand(len(x), -1).double(), self._leaves()
+                is_usable.expand(len(x), -1).double(), self._leaves()
             )
             return self._leaves_to_potentials(usable_leaves_and_labels, name) > 0
-        before = list(self._shared_potentials).index(name)
+        position = list(self._shared_potentials).index(name)
         first = self._circuit_batch.edges.num_row_leaves
         first += sum(
-            other.numel() for other in [*self._shared_potentials.values()][:before]
+            other.numel() for other in [*self._shared_potentials.values()][:position]
         )
-        return read[:, first : first + x.numel()].any(0).reshape(x.shape)
+        return is_usable[:, first : first + x.numel()].any(0).reshape(x.shape)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
         """Highest score, and an output that attains it: the max oracle.
@@ -511,16 +516,16 @@ class CircuitStructure(Distribution):
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
-        values, y = self._best(precise=False)
+        values, y = self._best(recheck_in_float64=False)
         return self._to_dtype(values.value), y
 
     def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
-        return self._best(precise=True)
+        return self._best(recheck_in_float64=True)
 
-    def _best(self, precise: bool) -> tuple[DoubleDouble, Tensor]:
+    def _best(self, recheck_in_float64: bool) -> tuple[DoubleDouble, Tensor]:
         """Values and outputs of the best; ``precise`` as of ``Engine.best``."""
         values, labels = rules.best(
-            self._engine, None, self._first_potentials.dtype, precise
+            self._engine, None, self._first_potentials.dtype, recheck_in_float64
         )
         return values, self.outputs_of(labels.unsqueeze(1)).squeeze(1)
 
@@ -555,8 +560,8 @@ class CircuitStructure(Distribution):
         ys = self.outputs_of(labels)
         if is_eager_tensor(valid) and bool(valid.all()):
             return values, ys, valid
-        some = valid.reshape(*valid.shape, *[1] * len(self.shape))
-        return values, torch.where(some, ys, -1), valid
+        is_valid = valid.reshape(*valid.shape, *[1] * len(self.shape))
+        return values, torch.where(is_valid, ys, -1), valid
 
     def sample(
         self,
@@ -587,10 +592,10 @@ class CircuitStructure(Distribution):
         device = self._first_potentials.device
         size = (len(self._first_potentials),)
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        _require_plain("sample(replace=False)")
-        labels, exist = self._engine.distinct_samples(n, seeds)
-        some = exist.reshape(*exist.shape, *[1] * len(self.shape))
-        return torch.where(some, self.outputs_of(labels), -1)
+        _require_eager("sample(replace=False)")
+        labels, valid = self._engine.distinct_samples(n, seeds)
+        is_valid = valid.reshape(*valid.shape, *[1] * len(self.shape))
+        return torch.where(is_valid, self.outputs_of(labels), -1)
 
     def max_marginals(self, name: str | None = None) -> Tensor:
         """Highest score of an output that uses each part.
@@ -607,9 +612,9 @@ class CircuitStructure(Distribution):
             them; -inf where no output uses a part. Not differentiable.
         """
         name = self._resolve_name(name)
-        _require_plain("max_marginals")
-        found = self._engine.max_marginals()
-        return self._leaves_to_potentials(found, name, most=True).to(
+        _require_eager("max_marginals")
+        leaf_values = self._engine.max_marginals()
+        return self._leaves_to_potentials(leaf_values, name, use_max=True).to(
             self._first_potentials.dtype
         )
 
@@ -638,16 +643,20 @@ class CircuitStructure(Distribution):
             them.
         """
         name = self._resolve_name(name)
-        found = list(rules.marginals(self._engine))
-        return self._leaves_to_potentials(found, name).to(self._first_potentials.dtype)
+        leaf_values = list(rules.marginals(self._engine))
+        return self._leaves_to_potentials(leaf_values, name).to(
+            self._first_potentials.dtype
+        )
 
     def _has_same_outputs(self: Self, other: Self) -> bool:
-        ours, theirs = self._circuit_batch, other._circuit_batch
-        same = ours.topology is theirs.topology and ours.roots.equal(theirs.roots)
-        return same and super()._has_same_outputs(other)
+        batch, other_batch = self._circuit_batch, other._circuit_batch
+        is_same = batch.topology is other_batch.topology and batch.roots.equal(
+            other_batch.roots
+        )
+        return is_same and super()._has_same_outputs(other)
 
     def _leaves_to_potentials(
-        self, numbers: list[Tensor], name: str, most: bool = False
+        self, numbers: list[Tensor], name: str, use_max: bool = False
     ) -> Tensor:
         """Values of potentials among values of leaves ``(batch, ...)``.
 
@@ -657,33 +666,41 @@ class CircuitStructure(Distribution):
             return numbers[
                 [*self._row_potentials, *self._shared_potentials].index(name)
             ]
-        chances = torch.cat([x.flatten(1) for x in numbers], 1)
+        values = torch.cat([x.flatten(1) for x in numbers], 1)
         # A leaf is one entry of a potential, or forbidden: numbered entries tell which.
-        own = {n: torch.zeros_like(x).double() for n, x in self._row_potentials.items()}
-        common = {
+        row_potentials = {
+            n: torch.zeros_like(x).double() for n, x in self._row_potentials.items()
+        }
+        shared_potentials = {
             n: torch.zeros_like(x).double() for n, x in self._shared_potentials.items()
         }
         size = (
             self._row_potentials[name].shape[1:]
-            if name in own
+            if name in row_potentials
             else self._shared_potentials[name].shape
         )
-        many = size.numel()
-        ids = torch.arange(1, many + 1, device=chances.device).double().reshape(size)
-        if name in own:
-            own[name] = ids.expand_as(own[name])
+        num_entries = size.numel()
+        ids = (
+            torch.arange(1, num_entries + 1, device=values.device)
+            .double()
+            .reshape(size)
+        )
+        if name in row_potentials:
+            row_potentials[name] = ids.expand_as(row_potentials[name])
         else:
-            common[name] = ids
+            shared_potentials[name] = ids
         entry = (
-            self._with_potentials(own, common)
+            self._with_potentials(row_potentials, shared_potentials)
             ._leaves()
             .concatenate()
             .clamp(min=0)
             .long()
         )
-        sums = chances.new_full((len(chances), many + 1), -torch.inf if most else 0)
-        sums = sums.scatter_reduce(1, entry, chances, "amax" if most else "sum")
-        return sums[:, 1:].reshape(len(chances), *size)
+        sums = values.new_full(
+            (len(values), num_entries + 1), -torch.inf if use_max else 0
+        )
+        sums = sums.scatter_reduce(1, entry, values, "amax" if use_max else "sum")
+        return sums[:, 1:].reshape(len(values), *size)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
@@ -701,25 +718,29 @@ class CircuitStructure(Distribution):
         return rules.log_partition(engine, dtype).value.to(dtype)
 
 
-def _require_plain(name: str) -> None:
+def _require_eager(name: str) -> None:
     if not is_eager():
         raise TypeError(f"{name}: expected a call outside of torch.func and compile")
 
 
-def _checked(
+def _as_valid_potentials(
     potentials: Mapping[str, Tensor], shared: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Potentials that kernels may read: dense, of one dtype, device and batch."""
-    own = {name: checks.as_potentials(name, x) for name, x in potentials.items()}
-    common = {name: checks.as_potentials(name, x) for name, x in shared.items()}
-    first, main = next(iter(own.items()))
-    for name, x in (*own.items(), *common.items()):
+    row_potentials = {
+        name: checks.as_potentials(name, x) for name, x in potentials.items()
+    }
+    shared_potentials = {
+        name: checks.as_potentials(name, x) for name, x in shared.items()
+    }
+    first, main = next(iter(row_potentials.items()))
+    for name, x in (*row_potentials.items(), *shared_potentials.items()):
         if x is not main:
             checks.require_same_dtype(name, x, first, main)
-    for name, x in own.items():
+    for name, x in row_potentials.items():
         if not x.dim() or (x is not main and x.shape[:1] != main.shape[:1]):
             raise ValueError(
                 f"{name}: expected (batch, ...), as many rows as {first} "
                 f"{tuple(main.shape)}, got {tuple(x.shape)}"
             )
-    return own, common
+    return row_potentials, shared_potentials

@@ -47,16 +47,16 @@ class Topology:
     labels: int
 
     # What one root needs, by root.
-    parts: dict[int, CircuitArrays] = field(default_factory=dict, repr=False)
+    subgraphs: dict[int, CircuitArrays] = field(default_factory=dict, repr=False)
     # What rows of one root read: leaves and labels, by root.
     usable_parts: dict[int, tuple[Tensor, Tensor]] = field(
         default_factory=dict, repr=False
     )
 
     @classmethod
-    def from_circuit(cls, circuit: Circuit, answers: Items) -> "Topology":
+    def from_circuit(cls, circuit: Circuit, root_items: Items) -> "Topology":
         """The topology that a builder made."""
-        roots = np.array(answers, np.int64)
+        roots = np.array(root_items, np.int64)
         if (roots == circuit.NONE).any():
             impossible = circuit.chart(1)
             circuit.define(impossible)
@@ -69,8 +69,8 @@ class Topology:
             raise ValueError("roots: expected items that are defined, or leaves")
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
-            found = torch.from_numpy(roots)
-        return cls(edges, found, 1 + int(edges.positions.max(initial=-1)))
+            result = torch.from_numpy(roots)
+        return cls(edges, result, 1 + int(edges.positions.max(initial=-1)))
 
     @property
     def leaves(self) -> int:
@@ -79,9 +79,9 @@ class Topology:
 
     def subgraph(self, root: int) -> CircuitArrays:
         """Definitions that a root needs."""
-        if root not in self.parts:
-            self.parts[root] = subgraph(self.edges, root)
-        return self.parts[root]
+        if root not in self.subgraphs:
+            self.subgraphs[root] = subgraph(self.edges, root)
+        return self.subgraphs[root]
 
     @cached_property
     def edges_address(self) -> NDArray[np.int64]:
@@ -115,20 +115,20 @@ class Topology:
         if checks.has_concrete_values() and all(
             isinstance(x, int) or is_dense_cpu(x) for x in size
         ):
-            places = [x.numpy() if isinstance(x, Tensor) else x for x in size]
+            root_index = [x.numpy() if isinstance(x, Tensor) else x for x in size]
             with suppress(TypeError, ValueError):
                 # unlike indexing, it refuses sizes below 0
-                items = np.ravel_multi_index(places, self._roots.shape)
+                items = np.ravel_multi_index(root_index, self._roots.shape)
                 return torch.from_numpy(self._roots.reshape(-1)[items])
         for x, end in zip(size, self.roots.shape, strict=True):
-            _check_size(x, end)
+            _require_size(x, end)
         return self.roots[tuple(x.cpu() if isinstance(x, Tensor) else x for x in size)]
 
     @cached_property
     def _roots(self) -> NDArray[np.int64]:
         with torch._C._DisableFuncTorch():
-            found: NDArray[np.int64] = self.roots.numpy()
-        return found
+            roots: NDArray[np.int64] = self.roots.numpy()
+        return roots
 
     @cached_property
     def products(self) -> int:
@@ -156,11 +156,11 @@ class Topology:
         table = np.full((self.labels, 1 + int(values.max(initial=-1))), -1)
         table[positions[leaf], values[leaf]] = leaf
         with torch._C._DisableFuncTorch():
-            found = torch.from_numpy(table)
-        return found
+            tensor = torch.from_numpy(table)
+        return tensor
 
 
-def _check_size(size: object, end: int) -> None:
+def _require_size(size: object, end: int) -> None:
     """See that sizes, a number or ``(batch,)``, are from 0 to ``end - 1``."""
     if isinstance(size, int):
         size = torch.tensor(size, device="cpu")
@@ -168,11 +168,11 @@ def _check_size(size: object, end: int) -> None:
     value = checks.as_int64("size", value, value.device)
     if not checks.has_concrete_values() or value.is_cuda or not value.numel():
         return
-    least, most = (x.item() for x in torch.aminmax(value))
-    if least < 0 or most >= end:
+    min_size, max_size = (x.item() for x in torch.aminmax(value))
+    if min_size < 0 or max_size >= end:
         raise ValueError(
             f"size: expected values from 0 to {end - 1}, for which the circuit has"
-            f" roots, got {least if least < 0 else most}"
+            f" roots, got {min_size if min_size < 0 else max_size}"
         )
 
 
@@ -189,13 +189,13 @@ class DeferredTopology:
     def values(self) -> int:
         """Number of values that a label has."""
         sizes = [operator.index(x) if type(x) is int else x for x in self.sizes]
-        found: int = _values(self.build, *sizes)
-        return found
+        num_values: int = _count_label_values(self.build, *sizes)
+        return num_values
 
 
 @compile_time_constant
-def _values(build: Builder, *sizes: Hashable) -> int:
-    return _cached(build, *sizes).leaf_of_label.shape[1]
+def _count_label_values(build: Builder, *sizes: Hashable) -> int:
+    return _build_cached(build, *sizes).leaf_of_label.shape[1]
 
 
 def topology(build: Builder, *sizes: Hashable) -> Topology:
@@ -210,18 +210,18 @@ def topology(build: Builder, *sizes: Hashable) -> Topology:
     """
     if torch.compiler.is_compiling():
         return DeferredTopology(build, sizes)  # type: ignore[return-value]
-    return _cached(build, *sizes)
+    return _build_cached(build, *sizes)
 
 
-def _cached(build: Builder, *sizes: Hashable) -> Topology:
+def _build_cached(build: Builder, *sizes: Hashable) -> Topology:
     key = (build, *sizes)
     with _lock:
-        found = _built.get(key)
-        if found is not None:
+        built = _built.get(key)
+        if built is not None:
             _built.move_to_end(key)
-            return found
-        found = _built[key] = Topology.from_circuit(*build(*sizes))
+            return built
+        built = _built[key] = Topology.from_circuit(*build(*sizes))
         total = sum(x.nbytes for x in _built.values())
         while total > CACHE_BYTES and len(_built) > 1:
             total -= _built.popitem(last=False)[1].nbytes
-        return found
+        return built

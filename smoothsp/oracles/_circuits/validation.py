@@ -12,30 +12,30 @@ from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._inference.tracing import is_eager
 
 
-def usable_leaves(query: CircuitBatch) -> Tensor:
+def usable_leaves(batch: CircuitBatch) -> Tensor:
     """Whether a row may use a leaf at all: ``[B, P + Q]``, ``[1, P + Q]`` if alike."""
-    return usable_leaves_and_labels(query)[0]
+    return usable_leaves_and_labels(batch)[0]
 
 
-def usable_labels(query: CircuitBatch) -> Tensor:
+def usable_labels(batch: CircuitBatch) -> Tensor:
     """Whether such a leaf sets a label, ``[B, N]``, or ``[1, N]`` if rows are alike."""
-    return usable_leaves_and_labels(query)[1]
+    return usable_leaves_and_labels(batch)[1]
 
 
-def usable_leaves_and_labels(query: CircuitBatch) -> tuple[Tensor, Tensor]:
+def usable_leaves_and_labels(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
     """``parts_read`` and ``labels_read``."""
-    if not query.has_one_root:
-        if query.usable_parts is None:
-            query.usable_parts = _find_reads(query.topology, query.rows.roots)
-        return query.usable_parts
-    kept = query.topology.usable_parts
-    root = int(query.rows.roots[0]) if len(query.roots) else 0
-    if root not in kept:
-        kept[root] = _find_reads(query.topology, np.array([root]))
-    return kept[root]
+    if not batch.has_shared_root:
+        if batch.usable_parts is None:
+            batch.usable_parts = _find_usable(batch.topology, batch.rows.roots)
+        return batch.usable_parts
+    cache = batch.topology.usable_parts
+    root = int(batch.rows.roots[0]) if len(batch.roots) else 0
+    if root not in cache:
+        cache[root] = _find_usable(batch.topology, np.array([root]))
+    return cache[root]
 
 
-def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _find_usable(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     # of constants, also where a transform is under way
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
@@ -50,8 +50,8 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
         )[:, 1:] > 0
 
 
-def first_invalid_output(query: CircuitBatch, used: Tensor) -> int:
+def first_invalid_output(batch: CircuitBatch, used: Tensor) -> int:
     """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
     if not is_eager() or not used.numel():
         return -1
-    return cpu.first_invalid_output(query, used.cpu())
+    return cpu.first_invalid_output(batch, used.cpu())

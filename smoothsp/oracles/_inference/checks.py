@@ -21,11 +21,11 @@ HALVES = (torch.bfloat16, torch.float16)
 MAX_OUTPUTS = 10**6
 # Bytes of memory of this machine; Windows has no sysconf, so no limit is known there.
 try:
-    MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 except (AttributeError, ValueError, OSError):
-    MEMORY = 2**63 - 1
+    MEMORY_BYTES = 2**63 - 1
 
-_CONVERTIBLE = (list, tuple, np.ndarray)
+_CONVERTIBLE_TYPES = (list, tuple, np.ndarray)
 
 NO_TORCHSCRIPT = (
     "torch.jit: TorchScript is not supported; use torch.export, of "
@@ -56,7 +56,9 @@ def as_dense(name: str, value: object) -> Tensor:
     """
     if not isinstance(value, Tensor):
         remedy = (
-            "; convert with torch.as_tensor" if isinstance(value, _CONVERTIBLE) else ""
+            "; convert with torch.as_tensor"
+            if isinstance(value, _CONVERTIBLE_TYPES)
+            else ""
         )
         raise TypeError(
             f"{name}: expected a torch.Tensor, got {type(value).__name__}{remedy}"
@@ -119,12 +121,12 @@ def require_device(name: str, value: Tensor, device: torch.device) -> None:
 
 
 def require_shape(
-    name: str, value: Tensor, expected: tuple[int, ...], words: str
+    name: str, value: Tensor, expected: tuple[int, ...], description: str
 ) -> None:
     """``value`` must have the expected shape, called ``words``."""
     if tuple(value.shape) != expected:
         raise ValueError(
-            f"{name}: expected {words} = {expected}, got {tuple(value.shape)}"
+            f"{name}: expected {description} = {expected}, got {tuple(value.shape)}"
         )
 
 
@@ -138,24 +140,29 @@ def as_positive_int(name: str, value: object) -> int:
 
 
 def as_output_count(
-    name: str, value: object, numbers: int = 1, sampled: bool = False
+    name: str, value: object, values_per_output: int = 1, sampled: bool = False
 ) -> int:
     """``value`` as how many outputs to list or to sample: an int of at least 1.
 
     ``numbers``, of 8 bytes, that one output of each row takes: memory has to have room.
     """
-    found = as_positive_int(name, value)
+    as_int = as_positive_int(name, value)
     # sizes that a compiler leaves open are not looked at
-    room = MEMORY // (8 * max(numbers, 1)) if has_concrete_values() else found
-    most = room if sampled else min(room, MAX_OUTPUTS)
-    if found > most:
-        gigabytes = f"{MEMORY / 2**30:.3g} GiB"
+    max_outputs = (
+        MEMORY_BYTES // (8 * max(values_per_output, 1))
+        if has_concrete_values()
+        else as_int
+    )
+    max_count = max_outputs if sampled else min(max_outputs, MAX_OUTPUTS)
+    if as_int > max_count:
+        gigabytes = f"{MEMORY_BYTES / 2**30:.3g} GiB"
         why = f", which fill the {gigabytes} of memory of this machine"
-        got = found if found < 2**63 else "more than 64 bits hold"
+        got = as_int if as_int < 2**63 else "more than 64 bits hold"
         raise ValueError(
-            f"{name}: expected at most {most}{why if most == room else ''}, got {got}"
+            f"{name}: expected at most {max_count}"
+            f"{why if max_count == max_outputs else ''}, got {got}"
         )
-    return found
+    return as_int
 
 
 def require_number(name: str, value: object) -> None:
@@ -202,7 +209,7 @@ def as_bool_mask(
     name: str,
     value: object,
     expected: tuple[int, ...],
-    words: str,
+    description: str,
     device: torch.device,
 ) -> Tensor:
     """``value`` as a boolean mask of the expected shape."""
@@ -214,7 +221,7 @@ def as_bool_mask(
             "with == 0 where 0 is"
         )
     require_device(name, value, device)
-    require_shape(name, value, expected, words)
+    require_shape(name, value, expected, description)
     return value
 
 
@@ -239,9 +246,9 @@ def as_lengths(
 ) -> Tensor:
     """``value`` as int64 lengths, one per row: a copy, which nobody else can change."""
     if is_eager() and is_dense_cpu(value) and device.type == "cpu":
-        copied = _copied_lengths(value, batch, time)  # type: ignore[arg-type]
-        if copied is not None:
-            return copied
+        copy = _copy_valid_lengths(value, batch, time)  # type: ignore[arg-type]
+        if copy is not None:
+            return copy
     value = as_int64(name, value, device)
     require_shape(name, value, (batch,), "(batch,)")
     value = value.clone(memory_format=torch.contiguous_format)
@@ -249,9 +256,9 @@ def as_lengths(
         # nothing can be raised there without waiting for the device
         return value.clamp(0, time)
     if has_concrete_values() and batch:
-        wrong = (value < 0) | (value > time)
-        if bool(wrong.any()):
-            row = int(wrong.int().argmax())
+        is_invalid = (value < 0) | (value > time)
+        if bool(is_invalid.any()):
+            row = int(is_invalid.int().argmax())
             raise ValueError(
                 f"{name}: expected values from 0 to {time}, got "
                 f"{int(value[row])} at row {row}"
@@ -278,28 +285,30 @@ def as_row_ints(
     if torch.compiler.is_compiling():
         return []
     if isinstance(value, Tensor):
-        found: list[int] = to_list(value)
+        ints: list[int] = to_list(value)
     else:
-        found = [value] * batch
-    for row, require_number in enumerate(
-        found or ([value] if isinstance(value, int) else [])
+        ints = [value] * batch
+    for row, int_value in enumerate(
+        ints or ([value] if isinstance(value, int) else [])
     ):
-        if require_number < 0:
+        if int_value < 0:
             raise ValueError(
-                f"{name}: expected at least 0, got {require_number} at row {row}"
+                f"{name}: expected at least 0, got {int_value} at row {row}"
             )
-    return found
+    return ints
 
 
-def _copied_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
+def _copy_valid_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
     """Ordinary int64 lengths, in one pass; None if something is unusual or wrong."""
     if value.dtype != torch.int64 or value.shape != (batch,):
         return None
-    given, copied = value.data_ptr(), value.new_empty(batch)
-    if not given:
+    data_ptr, copy = value.data_ptr(), value.new_empty(batch)
+    if not data_ptr:
         return None
-    wrong = copy_checked_indices(batch, given, value.stride(0), time, copied.data_ptr())
-    return copied if wrong < 0 else None
+    bad_row = copy_checked_indices(
+        batch, data_ptr, value.stride(0), time, copy.data_ptr()
+    )
+    return copy if bad_row < 0 else None
 
 
 def as_row_index(value: object, batch: int, device: torch.device) -> Tensor:
@@ -318,8 +327,8 @@ def as_row_index(value: object, batch: int, device: torch.device) -> Tensor:
     if has_concrete_values() and len(value):
         wrong = (value < -batch) | (value >= batch)
         if bool(wrong.any()):
-            found = int(value[wrong][0])
-            raise ValueError(f"rows: expected indices in [0, {batch}), got {found}")
+            bad_index = int(value[wrong][0])
+            raise ValueError(f"rows: expected indices in [0, {batch}), got {bad_index}")
     return value
 
 
@@ -342,8 +351,8 @@ def as_labels(value: object, require_same_dtype: Tensor) -> Tensor:
     """
     batch, time = require_same_dtype.shape[:2]
     value = as_int64("y", value, require_same_dtype.device)
-    ends = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
-    if ends != (batch, time):
+    sizes = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
+    if sizes != (batch, time):
         raise ValueError(
             f"y: expected (batch, time) = ({batch}, {time}) or (batch, k, time), "
             f"got {tuple(value.shape)}"
@@ -353,23 +362,23 @@ def as_labels(value: object, require_same_dtype: Tensor) -> Tensor:
 
 def as_masked_labels(value: object, mask: Tensor, states: int) -> Tensor:
     """``value`` as labels ``(batch, time)`` in range, 0 at masked positions."""
-    found = as_labels(value, mask)
-    require_shape("y", found, tuple(mask.shape), "(batch, time)")
-    found = found.masked_fill(~mask, 0)
+    masked_labels = as_labels(value, mask)
+    require_shape("y", masked_labels, tuple(mask.shape), "(batch, time)")
+    masked_labels = masked_labels.masked_fill(~mask, 0)
     if has_concrete_values():
-        wrong = (found < 0) | (found >= states)
+        wrong = (masked_labels < 0) | (masked_labels >= states)
         if bool(wrong.any()):
             row, step = wrong.nonzero()[0].tolist()
             raise ValueError(
-                label_range_message(states, int(found[row, step]), row, step)
+                label_range_message(states, int(masked_labels[row, step]), row, step)
             )
-    return found.clamp(0, states - 1)
+    return masked_labels.clamp(0, states - 1)
 
 
-def label_range_message(states: int, found: object, row: int, step: int) -> str:
+def label_range_message(states: int, label: object, row: int, step: int) -> str:
     """Message about a label that is not a state."""
     return (
-        f"y: expected labels in [0, {states}) at every real position, got {found} at "
+        f"y: expected labels in [0, {states}) at every real position, got {label} at "
         f"row {row}, step {step}; mask that position if it has no label"
     )
 
@@ -387,9 +396,9 @@ def as_candidates(value: object, mask: Tensor) -> Tensor:
     columns = value if value.dim() == 2 else value[:, None]
     inside = (columns >= 0) & (columns < M)
     real = inside & mask.gather(1, columns.clamp(0, M - 1))
-    wrong = ~real & mask.any(1, keepdim=True)
-    if bool(wrong.any()):
-        row, column = wrong.nonzero()[0].tolist()
+    is_invalid = ~real & mask.any(1, keepdim=True)
+    if bool(is_invalid.any()):
+        row, column = is_invalid.nonzero()[0].tolist()
         raise ValueError(
             f"y: expected a real candidate, in [0, {M}) and not masked, got "
             f"{int(columns[row, column])} at row {row}"

@@ -60,8 +60,9 @@ class Distribution(Structure):
             (getattr(x, name) for x in (self, other)) for name in self.row_attributes
         )
         return all(
-            one is two or (one is not None and two is not None and one.equal(two))
-            for one, two in pairs
+            left is right
+            or (left is not None and right is not None and left.equal(right))
+            for left, right in pairs
         )
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
@@ -79,8 +80,8 @@ class Distribution(Structure):
 
         Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
-        some = self.restrict(allowed)._log_partition_hi_lo()
-        return self._to_dtype(some.minus(self._log_partition_hi_lo(), sign=-1))
+        restricted = self.restrict(allowed)._log_partition_hi_lo()
+        return self._to_dtype(restricted.minus(self._log_partition_hi_lo(), sign=-1))
 
     def cross_entropy(self: Self, other: Self) -> Float[Tensor, " batch"]:
         r"""Cross-entropy of ``other`` under this distribution, in nats.
@@ -107,10 +108,10 @@ class Distribution(Structure):
         ValueError
             If its potentials have other shapes, or it has other outputs.
         """
-        _check_comparable(self, other)
+        _require_comparable(self, other)
         p, q = self._to_float64(), other._to_float64()
         scores = q._potentials()
-        return self._to_dtype(q.log_partition() - _expected(p, scores))
+        return self._to_dtype(q.log_partition() - _expected_score(p, scores))
 
     def kl(self: Self, other: Self) -> Float[Tensor, " batch"]:
         r"""Relative entropy of this distribution to that of ``other``, in nats.
@@ -127,46 +128,50 @@ class Distribution(Structure):
             ``(batch,)``, at least 0; inf where q forbids an output that p allows.
             Differentiable once, in the potentials of both.
         """
-        _check_comparable(self, other)
+        _require_comparable(self, other)
         p, q = self._to_float64(), other._to_float64()
         scores = q._potentials()
-        change = {
+        score_differences = {
             name: torch.where(scores[name].isneginf() & x.isneginf(), 0, scores[name])
             - x.masked_fill(x.isneginf(), 0)
             for name, x in p._potentials().items()
         }
-        total = q.log_partition() - p.log_partition() - _expected(p, change)
+        total = (
+            q.log_partition()
+            - p.log_partition()
+            - _expected_score(p, score_differences)
+        )
         return self._to_dtype(clip_at_zero(total, 1))
 
 
-def _expected(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
+def _expected_score(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
     """Mean of scores of parts under p, ``(batch,)``; -inf if one may be."""
-    found, barred = [], []
+    terms, forbidden = [], []
     marginals = p._marginals()
     for name, x in scores.items():
         chances = marginals[name]
-        never = x.isneginf()
-        barred.append(_by_row(never & (chances > 0)).any(1))
+        is_forbidden = x.isneginf()
+        forbidden.append(_flatten_rows(is_forbidden & (chances > 0)).any(1))
         # what no output reads may be anything
-        usable = torch.where(x.isfinite(), x, 0)
-        found.append(_by_row(chances * usable).sum(1))
-    mean = torch.stack(found).sum(0)
-    return mean.masked_fill(torch.stack(barred).any(0), -torch.inf)
+        finite_scores = torch.where(x.isfinite(), x, 0)
+        terms.append(_flatten_rows(chances * finite_scores).sum(1))
+    mean = torch.stack(terms).sum(0)
+    return mean.masked_fill(torch.stack(forbidden).any(0), -torch.inf)
 
 
-def _by_row(x: Tensor) -> Tensor:
+def _flatten_rows(x: Tensor) -> Tensor:
     """Entries of each row, ``(batch, entries)``; a row may be one number."""
     return x[..., None].flatten(1)
 
 
-def _check_comparable(p: Distribution, q: object) -> None:
+def _require_comparable(p: Distribution, q: object) -> None:
     if type(q) is not type(p):
         kinds = type(p).__name__, type(q).__name__
         raise TypeError(f"other: expected a {kinds[0]}, got a {kinds[1]}")
-    ours, theirs = (
+    shapes, other_shapes = (
         {n: tuple(x.shape) for n, x in y._potentials().items()} for y in (p, q)
     )
-    if ours != theirs:
-        raise ValueError(f"other: expected potentials {ours}, got {theirs}")
+    if shapes != other_shapes:
+        raise ValueError(f"other: expected potentials {shapes}, got {other_shapes}")
     if not p._has_same_outputs(q):
         raise ValueError("other: expected the same outputs: lengths, masks and others")

@@ -23,8 +23,8 @@ class DoubleDouble(NamedTuple):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "DoubleDouble":
         """Apply a function that changes the first axes."""
-        parts = None if self.hi_lo is None else change(self.hi_lo)
-        return DoubleDouble(change(self.value), parts)
+        hi_lo = None if self.hi_lo is None else change(self.hi_lo)
+        return DoubleDouble(change(self.value), hi_lo)
 
     def to_dtype(self, dtype: torch.dtype) -> Tensor:
         """The value in a dtype."""
@@ -32,15 +32,15 @@ class DoubleDouble(NamedTuple):
 
     def unsqueeze(self, axis: int) -> "DoubleDouble":
         """Insert an axis of length 1, counted from the front."""
-        parts = self.hi_lo
-        known = None if parts is None else parts.unsqueeze(axis)
-        return DoubleDouble(self.value.unsqueeze(axis), known)
+        hi_lo = self.hi_lo
+        expanded = None if hi_lo is None else hi_lo.unsqueeze(axis)
+        return DoubleDouble(self.value.unsqueeze(axis), expanded)
 
     def squeeze(self, axis: int) -> "DoubleDouble":
         """Without an axis of length 1, counted from the front."""
-        parts = self.hi_lo
-        known = None if parts is None else parts.squeeze(axis)
-        return DoubleDouble(self.value.squeeze(axis), known)
+        hi_lo = self.hi_lo
+        squeezed = None if hi_lo is None else hi_lo.squeeze(axis)
+        return DoubleDouble(self.value.squeeze(axis), squeezed)
 
     def detach(self) -> "DoubleDouble":
         """Without a gradient."""
@@ -48,11 +48,11 @@ class DoubleDouble(NamedTuple):
 
     def masked_fill(self, mask: Tensor, number: float = 0.0) -> "DoubleDouble":
         """A number where the mask is True."""
-        parts = self.hi_lo
-        if parts is not None:
-            alone = parts.new_tensor([number, 0.0])
-            parts = torch.where(mask.unsqueeze(-1), alone, parts)
-        return DoubleDouble(self.value.masked_fill(mask, number), parts)
+        hi_lo = self.hi_lo
+        if hi_lo is not None:
+            fill = hi_lo.new_tensor([number, 0.0])
+            hi_lo = torch.where(mask.unsqueeze(-1), fill, hi_lo)
+        return DoubleDouble(self.value.masked_fill(mask, number), hi_lo)
 
     def minus(self, other: "DoubleDouble", *, sign: int = 0) -> Tensor:
         """The difference, rounded once to the dtype of the first.
@@ -60,18 +60,20 @@ class DoubleDouble(NamedTuple):
         ``sign`` is 1 if by its formula it is at least 0, -1 if at most: what rounding
         took beyond 0 becomes 0, and the gradient stays.
         """
-        one, two = self.value, other.value
+        left, right = self.value, other.value
         if self.hi_lo is None or other.hi_lo is None:
-            return clip_at_zero(one - two, sign)
-        known = (self.hi_lo - other.hi_lo).sum(-1).to(one.dtype)
+            return clip_at_zero(left - right, sign)
+        difference = (self.hi_lo - other.hi_lo).sum(-1).to(left.dtype)
         if sign > 0:
-            known.clamp_(min=0)
+            difference.clamp_(min=0)
         elif sign < 0:
-            known.clamp_(max=0)
-        if not torch.is_grad_enabled() or not (one.requires_grad or two.requires_grad):
-            return known
-        found: Tensor = _Difference.apply(known, one, two.expand_as(one))
-        return found
+            difference.clamp_(max=0)
+        if not torch.is_grad_enabled() or not (
+            left.requires_grad or right.requires_grad
+        ):
+            return difference
+        result: Tensor = _Difference.apply(difference, left, right.expand_as(left))
+        return result
 
 
 def to_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -79,73 +81,73 @@ def to_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
     return value if value.dtype == dtype else value.to(dtype)
 
 
-def clip_at_zero(found: Tensor, sign: int) -> Tensor:
+def clip_at_zero(value: Tensor, sign: int) -> Tensor:
     """Clip at 0 without changing the gradient."""
     if not sign:
-        return found
-    beyond = found < 0 if sign > 0 else found > 0
-    return torch.where(beyond, found - found.detach(), found)
+        return value
+    is_beyond = value < 0 if sign > 0 else value > 0
+    return torch.where(is_beyond, value - value.detach(), value)
 
 
 class _Difference(torch.autograd.Function):
     """The difference of two tensors, whose value is known better."""
 
     @staticmethod
-    def forward(ctx: Any, known: Tensor, one: Tensor, two: Tensor) -> Tensor:
-        ctx.dtypes = one.dtype, two.dtype
-        return known
+    def forward(ctx: Any, difference: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        ctx.dtypes = left.dtype, right.dtype
+        return difference
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (grad,) = grads
-        one, two = ctx.dtypes
-        return None, grad.to(one), -grad.to(two)
+        left_dtype, right_dtype = ctx.dtypes
+        return None, grad.to(left_dtype), -grad.to(right_dtype)
 
 
 def sum_hi_lo(x: Tensor) -> Tensor:
     """Sums of float64 ``[..., N]`` as two numbers, ``[..., 2]``."""
     rows = x.detach().cpu().reshape(x.shape[:-1].numel(), x.shape[-1]).contiguous()
-    found = rows.new_empty(len(rows), 2)
-    sum_rows(rows.numpy(), found.numpy())
-    return found.reshape(*x.shape[:-1], 2).to(x.device)
+    result = rows.new_empty(len(rows), 2)
+    sum_rows(rows.numpy(), result.numpy())
+    return result.reshape(*x.shape[:-1], 2).to(x.device)
 
 
 def as_hi_lo(value: Tensor) -> Tensor:
     """A value ``[...]`` as two numbers of float64, ``[..., 2]``."""
-    wide = value.detach().double()
-    return torch.stack([wide, torch.zeros_like(wide)], -1)
+    hi = value.detach().double()
+    return torch.stack([hi, torch.zeros_like(hi)], -1)
 
 
 def score(structure: Any, y: Tensor) -> DoubleDouble:
     """Scores of the outputs ``y``."""
-    ask = _hi_lo_method(structure, "score")
-    return DoubleDouble(structure.score(y)) if ask is None else ask(y)
+    method = _hi_lo_method(structure, "score")
+    return DoubleDouble(structure.score(y)) if method is None else method(y)
 
 
 def decode(structure: Any) -> tuple[DoubleDouble, Tensor]:
     """Result of ``decode``."""
-    ask = _hi_lo_method(structure, "decode")
-    if ask is not None:
-        found: tuple[DoubleDouble, Tensor] = ask()
-        return found
+    method = _hi_lo_method(structure, "decode")
+    if method is not None:
+        result: tuple[DoubleDouble, Tensor] = method()
+        return result
     value, y = structure.decode()
     return DoubleDouble(value), y
 
 
 def decode_topk(structure: Any, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
     """Result of ``decode_topk``."""
-    ask = _hi_lo_method(structure, "decode_topk")
-    if ask is not None:
-        found: tuple[DoubleDouble, Tensor, Tensor] = ask(k)
-        return found
+    method = _hi_lo_method(structure, "decode_topk")
+    if method is not None:
+        result: tuple[DoubleDouble, Tensor, Tensor] = method(k)
+        return result
     values, ys, valid = structure.decode_topk(k)
     return DoubleDouble(values), ys, valid
 
 
 def log_partition(structure: Any) -> DoubleDouble:
     """Result of ``log_partition``."""
-    ask = _hi_lo_method(structure, "log_partition")
-    return DoubleDouble(structure.log_partition()) if ask is None else ask()
+    method = _hi_lo_method(structure, "log_partition")
+    return DoubleDouble(structure.log_partition()) if method is None else method()
 
 
 def _hi_lo_method(structure: Any, name: str) -> Any:
@@ -155,10 +157,10 @@ def _hi_lo_method(structure: Any, name: str) -> Any:
     """
     if not is_eager():
         return None
-    exactly = f"_{name}_hi_lo"
+    method_name = f"_{name}_hi_lo"
     for kind in type(structure).__mro__:
-        if exactly in vars(kind):
-            return getattr(structure, exactly)
+        if method_name in vars(kind):
+            return getattr(structure, method_name)
         if name in vars(kind):
             return None
     return None

@@ -68,7 +68,10 @@ class Engine:
         return self
 
     def log_partition_and_marginals(
-        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self,
+        needs_grad: Sequence[bool],
+        dtype: torch.dtype | None,
+        with_hi_lo: bool = False,
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         """Log-partition ``[B]``, and marginals ``[B, ...]`` of wanted potentials.
 
@@ -78,22 +81,24 @@ class Engine:
         raise NotImplementedError
 
     def log_partition(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, needs_grad: Sequence[bool], dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None, Any]:
         """``sums``, of which ``weigh`` takes the last answer and may overwrite it."""
-        return self.log_partition_and_marginals(wanted, dtype, two)
+        return self.log_partition_and_marginals(needs_grad, dtype, with_hi_lo)
 
-    def saved_marginals(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
+    def saved_marginals(
+        self, saved: Any, needs_grad: Sequence[bool]
+    ) -> list[Tensor] | None:
         """All marginals in the last answer of ``log_partition``, None if not there."""
-        return kept if all(wanted) else None
+        return saved if all(needs_grad) else None
 
     def vjp(
-        self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
+        self, weights: Tensor, marginals: Any, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
         """Marginals times the weights ``[B]`` of their rows, in potentials' shapes."""
-        return weight_rows(weights, marginals, self.num_row_potentials, wanted)
+        return weight_rows(weights, marginals, self.num_row_potentials, needs_grad)
 
-    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
+    def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
         """Covariance ``[B, ...]`` of each part with the total of ``along``.
 
         ``along`` are numbers of parts, ``[B, ...]`` for each of the potentials.
@@ -105,7 +110,7 @@ class Engine:
         raise NotImplementedError
 
     def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
+        self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
         """The best outputs, or the k best; in float64, if ``precise`` may matter."""
         raise NotImplementedError
@@ -118,38 +123,42 @@ class Engine:
         raise NotImplementedError
 
     def score(
-        self, used: Tensor, dtype: torch.dtype, two: bool = False
+        self, used_parts: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Scores ``[B, k]`` of outputs; with ``two``, second, as two numbers."""
         raise NotImplementedError
 
     def count_parts(
-        self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+        self, weights: Tensor, used_parts: Tensor, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
         """Weights ``[B, k]`` added up over the parts that outputs use.
 
         The adjoint of ``score``, in the shapes of the potentials.
         """
-        return scatter_counts(self, weights, used, wanted)
+        return scatter_counts(self, weights, used_parts, needs_grad)
 
-    def score_best(self, used: Tensor, best: BestOutputs) -> Tensor:
+    def score_best(self, used_parts: Tensor, best: BestOutputs) -> Tensor:
         """Scores ``[B, k, 2]`` of the best outputs, two numbers each, -inf for none."""
-        exist = best.valid
-        if exist is None or bool(exist.all()):
-            return cast(Tensor, self.score(used, torch.float64, True)[1])
-        none = ~exist.reshape(*exist.shape, *[1] * (used.dim() - 2))
-        found = self.score(torch.where(none, used[:, :1], used), torch.float64, True)[1]
-        two = cast(Tensor, found)
-        return torch.where(exist.unsqueeze(2), two, two.new_tensor([-torch.inf, 0.0]))
+        valid = best.valid
+        if valid is None or bool(valid.all()):
+            return cast(Tensor, self.score(used_parts, torch.float64, True)[1])
+        none = ~valid.reshape(*valid.shape, *[1] * (used_parts.dim() - 2))
+        first_used = self.score(
+            torch.where(none, used_parts[:, :1], used_parts), torch.float64, True
+        )[1]
+        with_hi_lo = cast(Tensor, first_used)
+        return torch.where(
+            valid.unsqueeze(2), with_hi_lo, with_hi_lo.new_tensor([-torch.inf, 0.0])
+        )
 
-    def entries(self, used: Tensor) -> Tensor:
+    def part_entries(self, used_parts: Tensor) -> Tensor:
         """Entries ``[B, k, U]`` of the potentials that outputs use, -1 for none.
 
         Counted through the potentials of a row, and on through the shared ones.
         """
-        return used
+        return used_parts
 
-    def sample(self, numbers: Tensor) -> Tensor:
+    def sample(self, random_numbers: Tensor) -> Tensor:
         """Labels ``[B, n, ...]`` drawn by random numbers ``[B, n, ...]``."""
         raise NotImplementedError
 
@@ -160,36 +169,51 @@ def as_row_factor(weights: Tensor, x: Tensor) -> Tensor:
 
 
 def weight_rows(
-    weights: Tensor, parts: Sequence[Tensor], own: int, wanted: Sequence[bool]
+    weights: Tensor,
+    parts: Sequence[Tensor],
+    num_row_potentials: int,
+    needs_grad: Sequence[bool],
 ) -> list[Tensor | None]:
     """Parts ``[B, ...]`` times the weights ``[B]`` of their rows, differentiable."""
-    some = zip(parts, wanted, strict=True)
-    scaled = [x * as_row_factor(weights, x) if want else None for x, want in some]
-    return sum_shared(scaled, own)
+    pairs = zip(parts, needs_grad, strict=True)
+    scaled = [
+        x * as_row_factor(weights, x) if is_needed else None for x, is_needed in pairs
+    ]
+    return sum_shared(scaled, num_row_potentials)
 
 
-def sum_shared(parts: Sequence[Tensor | None], own: int) -> list[Tensor | None]:
+def sum_shared(
+    parts: Sequence[Tensor | None], num_row_potentials: int
+) -> list[Tensor | None]:
     """Parts ``[B, ...]`` in the shapes of potentials: shared ones added up."""
-    return [x if i < own or x is None else x.sum(0) for i, x in enumerate(parts)]
+    return [
+        x if i < num_row_potentials or x is None else x.sum(0)
+        for i, x in enumerate(parts)
+    ]
 
 
 def scatter_counts(
-    engine: Engine, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+    engine: Engine, weights: Tensor, used_parts: Tensor, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
     """``Engine.count`` by steps of PyTorch, differentiable in the weights."""
-    potentials, own = engine.potentials, engine.num_row_potentials
-    shapes = [x.shape[1:] if i < own else x.shape for i, x in enumerate(potentials)]
+    potentials, num_row_potentials = engine.potentials, engine.num_row_potentials
+    shapes = [
+        x.shape[1:] if i < num_row_potentials else x.shape
+        for i, x in enumerate(potentials)
+    ]
     sizes = [shape.numel() for shape in shapes]
-    entries = engine.entries(used)
+    entries = engine.part_entries(used_parts)
     # what is used of none goes to one entry before all others
     total = weights.new_zeros(len(entries), 1 + sum(sizes))
     B, k, U = entries.shape
-    places = entries.reshape(B, k * U).long() + 1
+    indices = entries.reshape(B, k * U).long() + 1
     spread = weights.unsqueeze(2).expand(B, k, U).reshape(B, k * U)
-    total = total.scatter_add(1, places, spread)[:, 1:]
+    total = total.scatter_add(1, indices, spread)[:, 1:]
     split = torch.split(total, sizes, 1)
     parts = [
-        x.reshape(B, *shape).to(like.dtype) if want else None
-        for x, shape, like, want in zip(split, shapes, potentials, wanted, strict=True)
+        x.reshape(B, *shape).to(like.dtype) if is_needed else None
+        for x, shape, like, is_needed in zip(
+            split, shapes, potentials, needs_grad, strict=True
+        )
     ]
-    return sum_shared(parts, own)
+    return sum_shared(parts, num_row_potentials)

@@ -19,14 +19,14 @@ from torch import Tensor
 from smoothsp.oracles._inference.tracing import is_compiling
 
 # What PyTorch includes and excludes in calls outside of all ops.
-_OUTSIDE = (
+_OUTER_DISPATCH_KEYS = (
     torch._C._dispatch_tls_local_include_set(),
     torch._C._dispatch_tls_local_exclude_set(),
 )
-Sizes = list[int]
+Ints = list[int]
 # Of an answer: the dtype of the potentials, int64 or bool, and its shape.
 FLOAT, INT, BOOL = range(3)
-ResultSpec = tuple[int, Sizes]
+ResultSpec = tuple[int, Ints]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -53,43 +53,43 @@ class RecordedCall(NamedTuple):
         Which rows of the result the structure has; all if empty.
     """
 
-    number: int
+    call_index: int
     tensors: tuple[Tensor, ...]
     rows: tuple[Tensor, ...] = ()
 
     def select(self, rows: Tensor) -> "RecordedCall":
         """The recipe of some of the rows."""
         picked = self.rows[0][rows] if self.rows else rows
-        return RecordedCall(self.number, self.tensors, (picked,))
+        return RecordedCall(self.call_index, self.tensors, (picked,))
 
 
 class ConstantArgument:
     """An immutable argument of constructors that a graph keeps as an object."""
 
     @compile_time_constant
-    def _number(self) -> int:
-        if not any(x is self for x in _objects):
-            _objects.append(self)
-        return next(i for i, x in enumerate(_objects) if x is self)
+    def _register(self) -> int:
+        if not any(x is self for x in _CONSTANT_ARGUMENTS):
+            _CONSTANT_ARGUMENTS.append(self)
+        return next(i for i, x in enumerate(_CONSTANT_ARGUMENTS) if x is self)
 
 
 # A function, how many of its arguments have no name, and all arguments by name. An
 # argument is the name of a kind, and a value of this kind.
 EncodedArgument = tuple[str, Any]
-Call = tuple[Callable[..., Any], int, tuple[tuple[str, EncodedArgument], ...]]
+CallEntry = tuple[Callable[..., Any], int, tuple[tuple[str, EncodedArgument], ...]]
 # What numbers in graphs stand for.
-_calls: list[Call] = []
-_objects: list[ConstantArgument] = []
+_RECORDED_CALLS: list[CallEntry] = []
+_CONSTANT_ARGUMENTS: list[ConstantArgument] = []
 
 
 @compile_time_constant
-def _number_of(
+def _call_index(
     function: Callable[..., Any], unnamed: int, arguments: tuple[Any, ...]
 ) -> int:
     entry = function, unnamed, arguments
-    if entry not in _calls:
-        _calls.append(entry)
-    return _calls.index(entry)
+    if entry not in _RECORDED_CALLS:
+        _RECORDED_CALLS.append(entry)
+    return _RECORDED_CALLS.index(entry)
 
 
 def record_call(
@@ -101,44 +101,46 @@ def record_call(
     tensors: list[Tensor] = []
     arguments = []
     for name, x in (*((str(i), x) for i, x in enumerate(args)), *options.items()):
-        arguments.append((name, _kept(x, tensors)))
+        arguments.append((name, _encode_argument(x, tensors)))
     return RecordedCall(
-        _number_of(function, len(args), tuple(arguments)), tuple(tensors)
+        _call_index(function, len(args), tuple(arguments)), tuple(tensors)
     )
 
 
-def _kept(x: Any, tensors: list[Tensor]) -> EncodedArgument:
+def _encode_argument(x: Any, tensors: list[Tensor]) -> EncodedArgument:
     if isinstance(x, Tensor):
         tensors.append(x.detach())
         return "tensor", None
     if isinstance(x, tuple | list):
-        return "tuple", tuple(_kept(y, tensors) for y in x)
+        return "tuple", tuple(_encode_argument(y, tensors) for y in x)
     if isinstance(x, ConstantArgument):
         # Dynamo then takes the graph for this object only
         id(x)
-        return "object", x._number()
+        return "object", x._register()
     if isinstance(x, bool) or not isinstance(x, int):
         return "constant", x
     # a size that a compiler leaves open is one number from here on
     return "constant", operator.index(x)
 
 
-def _value(kept: EncodedArgument, given: Iterator[Tensor]) -> Any:
-    kind, x = kept
+def _decode_argument(encoded: EncodedArgument, tensors: Iterator[Tensor]) -> Any:
+    kind, x = encoded
     if kind == "tensor":
-        return next(given)
+        return next(tensors)
     if kind == "tuple":
-        return tuple(_value(y, given) for y in x)
-    return _objects[x] if kind == "object" else x
+        return tuple(_decode_argument(y, tensors) for y in x)
+    return _CONSTANT_ARGUMENTS[x] if kind == "object" else x
 
 
-def _called(number: int, tensors: Sequence[Tensor], *first: Any) -> Any:
+def _replay_call(index: int, tensors: Sequence[Tensor], *first_arguments: Any) -> Any:
     """Result of a call, with further first arguments."""
-    function, unnamed, arguments = _calls[number]
-    given = iter(tensors)
-    values = [(name, _value(kept, given)) for name, kept in arguments]
+    function, unnamed, arguments = _RECORDED_CALLS[index]
+    remaining = iter(tensors)
+    values = [
+        (name, _decode_argument(encoded, remaining)) for name, encoded in arguments
+    ]
     args = [x for _, x in values[:unnamed]]
-    return function(*first, *args, **dict(values[unnamed:]))
+    return function(*first_arguments, *args, **dict(values[unnamed:]))
 
 
 # Constructors and questions ---------------------------------------------------------
@@ -156,26 +158,26 @@ def record_constructor(make: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def as_graph_op(question: Any) -> Any:
+def as_graph_op(method: Any) -> Any:
     """Wrap a method or property: in a graph it is an op."""
-    if isinstance(question, property):
-        return property(as_graph_op(question.fget))
-    name = question.__name__
+    if isinstance(method, property):
+        return property(as_graph_op(method.fget))
+    name = method.__name__
 
-    @functools.wraps(question)
-    def ask(self: Any, *args: Any, **options: Any) -> Any:
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
         if is_compiling() and not self._traces_methods:
-            return _QUESTIONS[name](self, *args, **options)
-        return question(self, *args, **options)
+            return _METHODS[name](self, *args, **options)
+        return method(self, *args, **options)
 
-    return ask
+    return call
 
 
 def call_as_graph_op(
     structure: Any,
     function: Callable[..., Any],
     args: Sequence[Any],
-    *answers: Callable[[Any], ResultSpec],
+    *result_specs: Callable[[Any], ResultSpec],
     constant: bool = False,
 ) -> Any:
     """Result of ``function(structure, *args)``, which needs values: in a graph an op.
@@ -194,9 +196,11 @@ def call_as_graph_op(
         return function(structure, *args)
     call = record_call(function, args)
     name = _CONSTANT if constant else _FUNCTION
-    expected = [answer(structure) for answer in answers]
-    found = _ask(structure, name, [call.number], call.tensors, expected)
-    return found[0] if len(found) == 1 else tuple(found)
+    expected = [result_spec(structure) for result_spec in result_specs]
+    results = _call_structure_op(
+        structure, name, [call.call_index], call.tensors, expected
+    )
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def cost_result(structure: Any) -> ResultSpec:
@@ -206,50 +210,52 @@ def cost_result(structure: Any) -> ResultSpec:
 
 def float_per_row(structure: Any) -> ResultSpec:
     """An answer of a number for each row."""
-    return FLOAT, _rows(structure)
+    return FLOAT, _batch_shape(structure)
 
 
 def bool_per_row(structure: Any) -> ResultSpec:
     """An answer of a bool for each row."""
-    return BOOL, _rows(structure)
+    return BOOL, _batch_shape(structure)
 
 
 # Questions in a graph: the shapes of their answers ----------------------------------
 
 
-def _of_outputs(name: str) -> Callable[[Any, Tensor], Tensor]:
-    def ask(structure: Any, y: Tensor) -> Tensor:
-        rows = _rows(structure)
-        many = y.dim() > 1 + len(structure.shape)
-        shape = [*rows, y.shape[1]] if many else rows
-        return _ask(structure, name, [], [y], [(FLOAT, shape)])[0]
+def _make_output_method(name: str) -> Callable[[Any, Tensor], Tensor]:
+    def call(structure: Any, y: Tensor) -> Tensor:
+        rows = _batch_shape(structure)
+        has_k = y.dim() > 1 + len(structure.shape)
+        shape = [*rows, y.shape[1]] if has_k else rows
+        return _call_structure_op(structure, name, [], [y], [(FLOAT, shape)])[0]
 
-    return ask
+    return call
 
 
-def _of_rows(name: str) -> Callable[..., Tensor]:
-    def ask(structure: Any, *about: Tensor) -> Tensor:
-        return _ask(structure, name, [], about, [(FLOAT, _rows(structure))])[0]
+def _make_row_method(name: str) -> Callable[..., Tensor]:
+    def call(structure: Any, *arguments: Tensor) -> Tensor:
+        return _call_structure_op(
+            structure, name, [], arguments, [(FLOAT, _batch_shape(structure))]
+        )[0]
 
-    return ask
+    return call
 
 
 def _decode(structure: Any) -> tuple[Tensor, Tensor]:
-    rows = _rows(structure)
-    answer = [(FLOAT, rows), (structure._output_dtype, [*rows, *structure.shape])]
-    value, y = _ask(structure, "decode", [], [], answer)
+    rows = _batch_shape(structure)
+    specs = [(FLOAT, rows), (structure._output_dtype, [*rows, *structure.shape])]
+    value, y = _call_structure_op(structure, "decode", [], [], specs)
     return value, y
 
 
 def _decode_topk(structure: Any, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    rows = [*_rows(structure), k]
-    answer = [(FLOAT, rows), (INT, [*rows, *structure.shape]), (BOOL, rows)]
-    values, ys, valid = _ask(structure, "decode_topk", [k], [], answer)
+    rows = [*_batch_shape(structure), k]
+    specs = [(FLOAT, rows), (INT, [*rows, *structure.shape]), (BOOL, rows)]
+    values, ys, valid = _call_structure_op(structure, "decode_topk", [k], [], specs)
     return values, ys, valid
 
 
-def _of_parts(method: str) -> Callable[..., Tensor]:
-    def ask(structure: Any, name: str | None = None) -> Tensor:
+def _make_part_method(method: str) -> Callable[..., Tensor]:
+    def call(structure: Any, name: str | None = None) -> Tensor:
         potentials = structure._named_potentials()
         names = list(potentials)
         if name is not None and name not in names:
@@ -258,29 +264,31 @@ def _of_parts(method: str) -> Callable[..., Tensor]:
         name = name or names[0]
         shape = list(potentials[name].shape)
         if name not in structure._row_potentials:
-            shape = [*_rows(structure), *shape]
-        return _ask(structure, method, options, [], [(FLOAT, shape)])[0]
+            shape = [*_batch_shape(structure), *shape]
+        return _call_structure_op(structure, method, options, [], [(FLOAT, shape)])[0]
 
-    return ask
+    return call
 
 
 def _hamming(structure: Any, y: Tensor) -> Tensor:
-    answer = [(FLOAT, list(structure._first_potentials.shape))]
-    return _ask(structure, "hamming", [], [y], answer)[0]
+    specs = [(FLOAT, list(structure._first_potentials.shape))]
+    return _call_structure_op(structure, "hamming", [], [y], specs)[0]
 
 
 def _label_counts(structure: Any, y: Tensor) -> Tensor:
-    answer = [(FLOAT, [*_rows(structure), structure._num_labels])]
-    return _ask(structure, "label_counts", [], [y], answer)[0]
+    specs = [(FLOAT, [*_batch_shape(structure), structure._num_labels])]
+    return _call_structure_op(structure, "label_counts", [], [y], specs)[0]
 
 
 def _lengths(structure: Any) -> Tensor:
-    return _ask(structure, "lengths", [], [], [(INT, _rows(structure))])[0]
+    return _call_structure_op(
+        structure, "lengths", [], [], [(INT, _batch_shape(structure))]
+    )[0]
 
 
 def _output_shapes(structure: Any) -> Tensor:
-    answer = [(INT, [*_rows(structure), len(structure.shape)])]
-    return _ask(structure, "output_shapes", [], [], answer)[0]
+    specs = [(INT, [*_batch_shape(structure), len(structure.shape)])]
+    return _call_structure_op(structure, "output_shapes", [], [], specs)[0]
 
 
 def _sample(
@@ -291,12 +299,12 @@ def _sample(
             "generator: expected None inside torch.compile, where torch.manual_seed "
             "sets what is drawn"
         )
-    answer = [(INT, [*_rows(structure), n, *structure.shape])]
-    return _ask(structure, "sample", [n, int(replace)], [], answer)[0]
+    specs = [(INT, [*_batch_shape(structure), n, *structure.shape])]
+    return _call_structure_op(structure, "sample", [n, int(replace)], [], specs)[0]
 
 
 _FUNCTION, _CONSTANT = "function", "constant"
-_QUESTIONS: dict[str, Callable[..., Any]] = {
+_METHODS: dict[str, Callable[..., Any]] = {
     "decode": _decode,
     "decode_topk": _decode_topk,
     "hamming": _hamming,
@@ -304,84 +312,86 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "lengths": _lengths,
     "output_shapes": _output_shapes,
     "sample": _sample,
-    **{name: _of_outputs(name) for name in ("score", "log_prob")},
+    **{name: _make_output_method(name) for name in ("score", "log_prob")},
     **{
-        name: _of_rows(name)
+        name: _make_row_method(name)
         for name in ("log_partition", "entropy", "log_count", "log_prob_within")
     },
-    "bound": _of_rows("bound"),
-    **{name: _of_parts(name) for name in ("marginals", "max_marginals")},
+    "bound": _make_row_method("bound"),
+    **{name: _make_part_method(name) for name in ("marginals", "max_marginals")},
 }
-METHOD_NAMES = tuple(_QUESTIONS)
-_NO_GRADIENT = (
+METHOD_NAMES = tuple(_METHODS)
+_NOT_DIFFERENTIABLE = (
     *("hamming", "label_counts", "lengths", "output_shapes", "sample"),
     *("max_marginals", "log_count", "bound", _CONSTANT),
 )
 
 
-def _rows(structure: Any) -> Sizes:
+def _batch_shape(structure: Any) -> Ints:
     return [structure._first_potentials.shape[0]]
 
 
-def _ask(
+def _call_structure_op(
     structure: Any,
     name: str,
-    options: Sizes,
-    about: Sequence[Tensor],
-    answer: Sequence[ResultSpec],
+    options: Ints,
+    arguments: Sequence[Tensor],
+    specs: Sequence[ResultSpec],
 ) -> list[Tensor]:
-    made_of = structure.__dict__.get("_constructor_call")
-    if made_of is None:
+    call = structure.__dict__.get("_constructor_call")
+    if call is None:
         raise TypeError(
             f"{type(structure).__name__}: expected a structure that is made inside the "
             "compiled function, got one from outside; pass it potentials instead"
         )
     potentials = structure._graph_tensors()
-    if name in _NO_GRADIENT:
+    if name in _NOT_DIFFERENTIABLE:
         potentials = [x.detach() for x in potentials]
-    shapes: Sizes = []
-    for _, shape in answer:
+    shapes: Ints = []
+    for _, shape in specs:
         shapes = [*shapes, len(shape), *shape]
-    found: list[Tensor] = structure_op(
+    results: list[Tensor] = structure_op(
         name,
-        made_of.number,
+        call.call_index,
         options,
-        list(made_of.tensors),
-        list(made_of.rows),
+        list(call.tensors),
+        list(call.rows),
         potentials,
-        list(about),
+        list(arguments),
         shapes,
-        [kind for kind, _ in answer],
+        [kind for kind, _ in specs],
     )
-    return found
+    return results
 
 
 # The ops ----------------------------------------------------------------------------
 
 
-def _structure(
+def _rebuild_structure(
     number: int,
     tensors: Sequence[Tensor],
     rows: Sequence[Tensor],
     potentials: Sequence[Tensor],
 ) -> Any:
     """The structure that a graph stands for."""
-    made = _called(number, tensors)
+    structure = _replay_call(number, tensors)
     if rows:
-        made = made.select(rows[0])
-    held = made._graph_tensors()
+        structure = structure.select(rows[0])
+    graph_tensors = structure._graph_tensors()
     if any(x.requires_grad for x in potentials) or any(
-        one.data_ptr() != two.data_ptr()
-        for one, two in zip(held, potentials, strict=True)
+        left.data_ptr() != right.data_ptr()
+        for left, right in zip(graph_tensors, potentials, strict=True)
     ):
-        made = made._with_graph_tensors(potentials)
-        made._require_valid(next(iter(made._named_potentials())))
-    return made
+        structure = structure._with_graph_tensors(potentials)
+        structure._require_valid(next(iter(structure._named_potentials())))
+    return structure
 
 
-def _call(structure: Any, name: str, options: Sizes, about: Sequence[Tensor]) -> Any:
+def _call_method(
+    structure: Any, name: str, options: Ints, arguments: Sequence[Tensor]
+) -> Any:
     if name in (_FUNCTION, _CONSTANT):
-        return _called(options[0], about, structure)
+        return _replay_call(options[0], arguments, structure)
     method = getattr(structure, name)
     if isinstance(method, Tensor):
         return method
@@ -390,129 +400,145 @@ def _call(structure: Any, name: str, options: Sizes, about: Sequence[Tensor]) ->
         return method(*(names[i] for i in options))
     if name == "sample":
         # not all structures have an argument for it
-        distinct = {} if options[1] else {"replace": False}
-        return method(options[0], **distinct)
-    return method(*options, *about)
+        options_without_replacement = {} if options[1] else {"replace": False}
+        return method(options[0], **options_without_replacement)
+    return method(*options, *arguments)
 
 
-def _answer(
+def _run_structure_op(
     name: str,
     number: int,
-    options: Sizes,
+    options: Ints,
     tensors: Sequence[Tensor],
     rows: Sequence[Tensor],
     potentials: Sequence[Tensor],
-    about: Sequence[Tensor],
-    shapes: Sizes,
-    kinds: Sizes,
+    arguments: Sequence[Tensor],
+    shapes: Ints,
+    kinds: Ints,
 ) -> list[Tensor]:
     # PyTorch calls an op with autograd switched off, for what is inside it, too
-    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.no_grad():
-        structure = _structure(number, tensors, rows, potentials)
-        found = _call(structure, name, options, about)
-    listed = found if isinstance(found, tuple) else (found,)
-    return _with_own_memory(listed, (*tensors, *rows, *potentials, *about))
+    with torch._C._ForceDispatchKeyGuard(*_OUTER_DISPATCH_KEYS), torch.no_grad():
+        structure = _rebuild_structure(number, tensors, rows, potentials)
+        result = _call_method(structure, name, options, arguments)
+    results = result if isinstance(result, tuple) else (result,)
+    return _clone_shared_memory(results, (*tensors, *rows, *potentials, *arguments))
 
 
-def _with_own_memory(found: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+def _clone_shared_memory(
+    results: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> list[Tensor]:
     """Answers that share memory neither with what was given nor with each other."""
-    taken = {x.untyped_storage().data_ptr() for x in given if x.numel()}
-    own = []
-    for x in found:
-        place = x.untyped_storage().data_ptr()
-        own.append(x.clone() if place in taken else x.contiguous())
-        taken.add(place)
-    return own
+    used_storages = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
+    copies = []
+    for x in results:
+        storage_ptr = x.untyped_storage().data_ptr()
+        copies.append(x.clone() if storage_ptr in used_storages else x.contiguous())
+        used_storages.add(storage_ptr)
+    return copies
 
 
-def _shapes(
+def _fake_results(
     name: str,
     number: int,
-    options: Sizes,
+    options: Ints,
     tensors: Sequence[Tensor],
     rows: Sequence[Tensor],
     potentials: Sequence[Tensor],
-    about: Sequence[Tensor],
-    shapes: Sizes,
-    kinds: Sizes,
+    arguments: Sequence[Tensor],
+    shapes: Ints,
+    kinds: Ints,
 ) -> list[Tensor]:
-    main, found, at = potentials[0], [], 0
+    first_potentials, results, offset = potentials[0], [], 0
     for kind in kinds:
-        many = shapes[at]
-        shape = shapes[at + 1 : at + 1 + many]
-        dtype = (main.dtype, torch.int64, torch.bool)[kind]
-        found.append(main.new_empty(shape, dtype=dtype))
-        at += 1 + many
-    return found
+        num_axes = shapes[offset]
+        shape = shapes[offset + 1 : offset + 1 + num_axes]
+        dtype = (first_potentials.dtype, torch.int64, torch.bool)[kind]
+        results.append(first_potentials.new_empty(shape, dtype=dtype))
+        offset += 1 + num_axes
+    return results
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    name, number, options, tensors, rows, potentials, about, *_ = inputs
-    lists = tensors, rows, potentials, about
-    ctx.asked, ctx.counts = (name, number, options), [len(x) for x in lists]
-    ctx.save_for_backward(*tensors, *rows, *potentials, *about, *output[1:])
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    name, number, options, tensors, rows, potentials, arguments, *_ = inputs
+    lists = tensors, rows, potentials, arguments
+    ctx.arguments, ctx.lengths = (name, number, options), [len(x) for x in lists]
+    ctx.save_for_backward(*tensors, *rows, *potentials, *arguments, *output[1:])
     ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    name, number, options = ctx.asked
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    name, number, options = ctx.arguments
     saved, lists = list(ctx.saved_tensors), []
-    for many in ctx.counts:
-        lists.append(saved[:many])
-        saved = saved[many:]
-    tensors, rows, potentials, about = lists
-    some = [i for i, want in enumerate(ctx.needs_input_grad[5]) if want]
-    slopes: list[Tensor | None] = [None] * len(potentials)
+    for count in ctx.lengths:
+        lists.append(saved[:count])
+        saved = saved[count:]
+    tensors, rows, potentials, arguments = lists
+    indices = [i for i, want in enumerate(ctx.needs_input_grad[5]) if want]
+    grads_out: list[Tensor | None] = [None] * len(potentials)
     grad = grads[0]
-    if grad is not None and some:
+    if grad is not None and indices:
         # Danskin: the gradient of a maximum is that of the score at a maximiser
         if name == "decode":
-            name, about = "score", saved
+            name, arguments = "score", saved
         elif name == "decode_topk":
             ys, valid = saved
-            some_outputs = valid.reshape(*valid.shape, *[1] * (ys.dim() - 2))
+            valid_outputs = valid.reshape(*valid.shape, *[1] * (ys.dim() - 2))
             name, options = "score", []
-            about = [torch.where(some_outputs, ys, ys[:, :1])]
+            arguments = [torch.where(valid_outputs, ys, ys[:, :1])]
             grad = grad.masked_fill(~valid, 0)
-        given = name, number, options, tensors, rows, potentials, about
-        for i, slope in zip(some, structure_grad_op(*given, grad, some), strict=True):
-            slopes[i] = slope
-    nothing = ([None] * many for many in (*ctx.counts[:2], ctx.counts[3]))
-    made_of, picked, others = nothing
+        call_args = name, number, options, tensors, rows, potentials, arguments
+        for i, potential_grad in zip(
+            indices, structure_grad_op(*call_args, grad, indices), strict=True
+        ):
+            grads_out[i] = potential_grad
+    no_grads = ([None] * count for count in (*ctx.lengths[:2], ctx.lengths[3]))
+    tensor_grads, row_grads, argument_grads = no_grads
     # PyTorch takes an empty list for one of tensors
-    of_options: list[None] | None = None if ctx.asked[2] else []
-    return None, None, of_options, made_of, picked, slopes, others, None, None
+    option_grads: list[None] | None = None if ctx.arguments[2] else []
+    return (
+        None,
+        None,
+        option_grads,
+        tensor_grads,
+        row_grads,
+        grads_out,
+        argument_grads,
+        None,
+        None,
+    )
 
 
-def _slope(
+def _run_grad_op(
     name: str,
     number: int,
-    options: Sizes,
+    options: Ints,
     tensors: Sequence[Tensor],
     rows: Sequence[Tensor],
     potentials: Sequence[Tensor],
-    about: Sequence[Tensor],
+    arguments: Sequence[Tensor],
     grad: Tensor,
-    some: Sizes,
+    indices: Ints,
 ) -> list[Tensor]:
     """Gradients of some of the potentials."""
-    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.enable_grad():
-        free = [x.detach().requires_grad_(i in some) for i, x in enumerate(potentials)]
-        structure = _structure(number, tensors, rows, free)
-        value = _call(structure, name, options, about)
+    with torch._C._ForceDispatchKeyGuard(*_OUTER_DISPATCH_KEYS), torch.enable_grad():
+        leaves = [
+            x.detach().requires_grad_(i in indices) for i, x in enumerate(potentials)
+        ]
+        structure = _rebuild_structure(number, tensors, rows, leaves)
+        value = _call_method(structure, name, options, arguments)
         value = value[0] if isinstance(value, tuple) else value
-        wanted = [free[i] for i in some]
-        found = torch.autograd.grad(
-            value, wanted, grad, allow_unused=True, materialize_grads=True
+        inputs = [leaves[i] for i in indices]
+        grads = torch.autograd.grad(
+            value, inputs, grad, allow_unused=True, materialize_grads=True
         )
-    return _with_own_memory(found, (*tensors, *rows, *potentials, *about, grad))
+    return _clone_shared_memory(grads, (*tensors, *rows, *potentials, *arguments, grad))
 
 
-def _slope_shapes(*given: Any) -> list[Tensor]:
-    potentials, some = given[5], given[-1]
+def _fake_gradients(*args: Any) -> list[Tensor]:
+    potentials, indices = args[5], args[-1]
     return [
         torch.empty_like(potentials[i], memory_format=torch.contiguous_format)
-        for i in some
+        for i in indices
     ]
 
 
@@ -524,18 +550,18 @@ _STRUCTURE = (
 _tags = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
 structure_op = torch.library.custom_op(
     "smoothsp::ask_structure",
-    _answer,
+    _run_structure_op,
     mutates_args=(),
     schema=f"({_STRUCTURE}, SymInt[] shapes, int[] kinds) -> Tensor[]",
     tags=_tags,
 )
-structure_op.register_fake(_shapes)
-structure_op.register_autograd(_gradient, setup_context=_save)
+structure_op.register_fake(_fake_results)
+structure_op.register_autograd(_backward, setup_context=_setup_context)
 structure_grad_op = torch.library.custom_op(
     "smoothsp::ask_slope",
-    _slope,
+    _run_grad_op,
     mutates_args=(),
     schema=f"({_STRUCTURE}, Tensor grad, int[] some) -> Tensor[]",
     tags=_tags,
 )
-structure_grad_op.register_fake(_slope_shapes)
+structure_grad_op.register_fake(_fake_gradients)

@@ -23,7 +23,7 @@ from smoothsp.oracles._inference.tracing import (
 )
 from smoothsp.oracles._inference.transforms import TransformedOp
 
-NO_TRANSFORMS = (
+NO_TRANSFORMS_MESSAGE = (
     "torch.func: expected no transform inside torch.compile(fullgraph=True); call "
     "torch.compile(loss, fullgraph=True) and torch.autograd.grad, or torch.func.grad "
     "without torch.compile"
@@ -59,8 +59,8 @@ class Op:
     # Questions by name, for compiled graphs.
     registry: ClassVar[dict[str, type["Op"]]] = {}
 
-    def __init__(self, engine: Engine, *about: Tensor) -> None:
-        self.engine, self.extra_tensors = engine, about
+    def __init__(self, engine: Engine, *extra_tensors: Tensor) -> None:
+        self.engine, self.extra_tensors = engine, extra_tensors
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -79,7 +79,7 @@ class Op:
 
         ``tensors`` are potentials, perhaps ``engine.row_attributes``, and ``about``.
         """
-        ctx.save_for_backward(*self._of_engine(tensors))
+        ctx.save_for_backward(*self._engine_tensors(tensors))
 
     def backward(self, ctx: Any, *grads: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """Gradients of the potentials, and of ``about``, from those of the answer."""
@@ -93,20 +93,20 @@ class Op:
 
     def call(self) -> Any:
         """The answer; gradients reach the potentials."""
-        engine, about = self.engine, self.extra_tensors
+        engine, extra_tensors = self.engine, self.extra_tensors
         if (
             engine.runs_kernels
             and is_eager()
-            and (not about or are_kernel_ready(about))
+            and (not extra_tensors or are_kernel_ready(extra_tensors))
         ):
             return self.call_eager()
         self.dtype = torch.float64
-        tensors = (*engine.potentials, *engine.row_attributes, *about)
+        tensors = (*engine.potentials, *engine.row_attributes, *extra_tensors)
         if not is_transformed():
             return self.call_in_graph(*tensors)
         if torch.compiler.is_compiling():
             # without fullgraph=True, Dynamo calls this function again, not compiling
-            raise TypeError(NO_TRANSFORMS)
+            raise TypeError(NO_TRANSFORMS_MESSAGE)
         return TransformedOp.apply(self, *tensors)
 
     def call_eager(self) -> Any:
@@ -124,7 +124,7 @@ class Op:
         self.save(ctx, tensors, output)
         return output
 
-    def _of_engine(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _engine_tensors(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tensors[: len(tensors) - len(self.extra_tensors)]
 
     def with_tensors(self: Self, tensors: Sequence[Tensor]) -> Self:
@@ -176,10 +176,10 @@ class Op:
 
     @classmethod
     def from_graph(
-        cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
+        cls, engine: Engine, extra_tensors: Sequence[Tensor], options: Sequence[int]
     ) -> "Op":
         """The question that a graph kept."""
-        return cls(engine, *about)
+        return cls(engine, *extra_tensors)
 
 
 class EagerFunction(torch.autograd.Function):
@@ -187,14 +187,14 @@ class EagerFunction(torch.autograd.Function):
 
     # Not setup_context, for which PyTorch inspects the signature at every call.
     @staticmethod
-    def forward(ctx: Any, question: Any, *tensors: Any) -> Any:
-        ctx.question = question
-        return question.forward(ctx, tensors)
+    def forward(ctx: Any, op: Any, *tensors: Any) -> Any:
+        ctx.op = op
+        return op.forward(ctx, tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        potentials, about = ctx.question.backward(ctx, *grads)
-        return None, *potentials, *about
+        potentials, extra_grads = ctx.op.backward(ctx, *grads)
+        return None, *potentials, *extra_grads
 
 
 def are_kernel_ready(tensors: Sequence[Tensor]) -> bool:
@@ -215,21 +215,21 @@ def any_requires_grad(tensors: Sequence[Tensor]) -> bool:
     return False
 
 
-def potentials_need_grad(ctx: Any, count: int) -> Sequence[bool]:
+def potentials_need_grad(ctx: Any, num_potentials: int) -> Sequence[bool]:
     """Whether each of the potentials, which come first, needs a gradient."""
-    needs = ctx.needs_input_grad
+    needs_input_grad = ctx.needs_input_grad
     # the op has them in one list
-    if isinstance(needs[-1], list | tuple):
-        return needs[-1][:count]
-    found: Sequence[bool] = needs[1 : 1 + count]
-    return found
+    if isinstance(needs_input_grad[-1], list | tuple):
+        return needs_input_grad[-1][:num_potentials]
+    result: Sequence[bool] = needs_input_grad[1 : 1 + num_potentials]
+    return result
 
 
 class Recomputation(NamedTuple):
     """A value by differentiable questions, and what these read besides potentials."""
 
     value: Callable[[], Tensor]
-    reads: tuple[object, ...]
+    saved: tuple[object, ...]
 
 
 class FusedNode:
@@ -247,19 +247,19 @@ class FusedNode:
     """
 
     def __init__(
-        self, value: Tensor, gradients: Gradients, again: Recomputation
+        self, value: Tensor, gradients: Gradients, recomputation: Recomputation
     ) -> None:
-        self.value, self.gradients, self.again = value, gradients, again
+        self.value, self.gradients, self.recomputation = value, gradients, recomputation
 
     def attach(self, potentials: Sequence[Tensor]) -> Tensor:
         """The value; gradients reach the potentials."""
         if not any_requires_grad(potentials):
             return self.value
-        found: Tensor = EagerFunction.apply(self, *potentials)
-        return found
+        value: Tensor = EagerFunction.apply(self, *potentials)
+        return value
 
     def forward(self, ctx: Any, potentials: tuple[Tensor, ...]) -> Tensor:
-        reads = [x for x in self.again.reads if isinstance(x, Tensor)]
+        reads = [x for x in self.recomputation.saved if isinstance(x, Tensor)]
         # those of inference mode cannot be saved, nor changed outside of it
         ctx.save_for_backward(*potentials, *[x for x in reads if not x.is_inference()])
         ctx.passes = 0
@@ -270,80 +270,84 @@ class FusedNode:
     def backward(
         self, ctx: Any, grad: Tensor
     ) -> tuple[Sequence[Tensor | None], tuple[()]]:
-        higher = torch.is_grad_enabled()
-        if not higher and is_eager_tensor(grad, "cpu"):
+        create_graph = torch.is_grad_enabled()
+        if not create_graph and is_eager_tensor(grad, "cpu"):
             # the first pass needs no potentials, which may have changed in place
             if ctx.passes:
                 _ = ctx.saved_tensors
             ctx.passes += 1
             return self.gradients(grad, ctx.needs_input_grad[1:]), ()
-        some = ctx.needs_input_grad[1:]
-        potentials = ctx.saved_tensors[: len(some)]
+        needs_grad = ctx.needs_input_grad[1:]
+        potentials = ctx.saved_tensors[: len(needs_grad)]
         with torch.enable_grad():
-            value = self.again.value()
-        wanted = [x for x, want in zip(potentials, some, strict=True) if want]
-        found = iter(
+            value = self.recomputation.value()
+        inputs = [
+            x for x, is_needed in zip(potentials, needs_grad, strict=True) if is_needed
+        ]
+        grads = iter(
             torch.autograd.grad(
-                value, wanted, grad, create_graph=higher, allow_unused=True
+                value, inputs, grad, create_graph=create_graph, allow_unused=True
             )
         )
-        return [next(found) if want else None for want in some], ()
+        return [next(grads) if is_needed else None for is_needed in needs_grad], ()
 
 
 # What makes the engine of a graph of its tensors, by name.
 ENGINE_BUILDERS: dict[str, Callable[[Sequence[Tensor]], Engine]] = {}
 
 
-def _question(
+def _rebuild_op(
     name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
 ) -> Op:
     """The question that a node of a graph stands for."""
-    about, *options = sizes
-    count = len(tensors) - about
-    found = ENGINE_BUILDERS[engine](tensors[:count])
-    return Op.registry[name].from_graph(found, tensors[count:], options)
-
-
-def _answer(
-    name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
-) -> list[Tensor]:
-    found = _question(name, engine, sizes, tensors).compute()
-    listed = list(found) if isinstance(found, tuple) else [found]
-    given = {x.data_ptr() for x in tensors if x.numel()}
-    # an answer may not share the memory of an input
-    return [x.clone() if x.numel() and x.data_ptr() in given else x for x in listed]
-
-
-def _shapes(
-    name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
-) -> list[Tensor]:
-    found = _question(name, engine, sizes, tensors).fake_result()
-    return list(found) if isinstance(found, tuple) else [found]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    *_, tensors = inputs
-    question = ctx.question = _question(*inputs)
-    ctx.count_parts = len(tensors)
-    question.save(
-        ctx, tuple(tensors), output[0] if question.returns_tensor else tuple(output)
+    num_extra, *options = sizes
+    num_potentials = len(tensors) - num_extra
+    engine_object = ENGINE_BUILDERS[engine](tensors[:num_potentials])
+    return Op.registry[name].from_graph(
+        engine_object, tensors[num_potentials:], options
     )
 
 
-def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    question = ctx.question
-    if not question.is_differentiable:
-        return None, None, None, [None] * ctx.count_parts
-    potentials, about = question.backward(ctx, *grads)
-    rest = ctx.count_parts - len(potentials) - len(about)
-    return None, None, None, [*potentials, *[None] * rest, *about]
+def _run_graph_op(
+    name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
+) -> list[Tensor]:
+    result = _rebuild_op(name, engine, sizes, tensors).compute()
+    results = list(result) if isinstance(result, tuple) else [result]
+    input_ptrs = {x.data_ptr() for x in tensors if x.numel()}
+    # an answer may not share the memory of an input
+    return [
+        x.clone() if x.numel() and x.data_ptr() in input_ptrs else x for x in results
+    ]
+
+
+def _fake_results(
+    name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
+) -> list[Tensor]:
+    result = _rebuild_op(name, engine, sizes, tensors).fake_result()
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    *_, tensors = inputs
+    op = ctx.op = _rebuild_op(*inputs)
+    ctx.num_tensors = len(tensors)
+    op.save(ctx, tuple(tensors), output[0] if op.returns_tensor else tuple(output))
+
+
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    op = ctx.op
+    if not op.is_differentiable:
+        return None, None, None, [None] * ctx.num_tensors
+    potentials, extra_grads = op.backward(ctx, *grads)
+    num_between = ctx.num_tensors - len(potentials) - len(extra_grads)
+    return None, None, None, [*potentials, *[None] * num_between, *extra_grads]
 
 
 graph_op = torch.library.custom_op(
     "smoothsp::ask",
-    _answer,
+    _run_graph_op,
     mutates_args=(),
     schema="(str question, str engine, SymInt[] sizes, Tensor[] tensors) -> Tensor[]",
 )
-graph_op.register_fake(_shapes)
-graph_op.register_autograd(_gradient, setup_context=_save)
+graph_op.register_fake(_fake_results)
+graph_op.register_autograd(_backward, setup_context=_setup_context)

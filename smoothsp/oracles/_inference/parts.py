@@ -18,21 +18,24 @@ def part_counts(structure: Any, y: Tensor) -> Tensor:
     when a cost is added to a part.
     """
     require_additive_cost(structure)
-    found: Tensor = in_graphs.call_as_graph_op(
-        structure, _parts_of, (y,), in_graphs.cost_result, constant=True
+    counts: Tensor = in_graphs.call_as_graph_op(
+        structure, _compute_part_counts, (y,), in_graphs.cost_result, constant=True
     )
-    return found
+    return counts
 
 
-def _parts_of(structure: Any, y: Tensor) -> Tensor:
+def _compute_part_counts(structure: Any, y: Tensor) -> Tensor:
     if getattr(structure, "_indexes_potentials", False) and is_eager():
-        main = structure._first_potentials
-        used, size = structure._gold_parts(y)[:, 0], main.shape[1:].numel()
-        used = torch.where((used >= 0) & (used < size), used, size)
-        counts = main.new_zeros(len(main), size + 1)
-        counts.scatter_add_(1, used, counts.new_ones(used.shape))
-        found: Tensor = counts[:, :size].reshape(main.shape)
-        return found
+        first_potentials = structure._first_potentials
+        entries, size = (
+            structure._gold_parts(y)[:, 0],
+            first_potentials.shape[1:].numel(),
+        )
+        entries = torch.where((entries >= 0) & (entries < size), entries, size)
+        counts = first_potentials.new_zeros(len(first_potentials), size + 1)
+        counts.scatter_add_(1, entries, counts.new_ones(entries.shape))
+        reshaped: Tensor = counts[:, :size].reshape(first_potentials.shape)
+        return reshaped
 
     def score(cost: Tensor) -> Tensor:
         total: Tensor = structure.augment(cost).score(y).sum()
@@ -72,14 +75,14 @@ def float64_if_large(structure: Any) -> tuple[Any, bool]:
     return structure, False
 
 
-def training_hint(structure: Any, otherwise: str = "") -> str:
+def training_hint(structure: Any, default: str = "") -> str:
     """The end of a message for a structure without a method: what trains it."""
     if hasattr(structure, "relaxed_maximum"):
         return (
             "; train a FactorGraph with SparseMAPLoss, or with relaxed=True and "
             "StructuralHinge, StructuredPerceptron or PerturbedLoss"
         )
-    return otherwise
+    return default
 
 
 def has_large_scores(structure: Any) -> bool:
@@ -92,9 +95,9 @@ def has_large_scores(structure: Any) -> bool:
 
 def require_first_potentials(structure: Any) -> Tensor:
     """The potentials that a cost is added to, of the structures of this library."""
-    found = getattr(structure, "_first_potentials", None)
-    if isinstance(found, Tensor):
-        return found
+    potentials = getattr(structure, "_first_potentials", None)
+    if isinstance(potentials, Tensor):
+        return potentials
     raise TypeError(
         "structure: expected one of smoothsp.oracles, or one that inherits from "
         f"CircuitStructure, got {type(structure).__name__}{training_hint(structure)}"

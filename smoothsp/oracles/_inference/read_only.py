@@ -12,7 +12,7 @@ from smoothsp.oracles._inference.checks import NO_TORCHSCRIPT, has_concrete_valu
 set_attribute = object.__setattr__
 
 # Methods that read the values of potentials; those left out call one of these.
-_QUESTIONS = (
+_READING_METHODS = (
     *("score", "decode", "decode_topk", "log_partition", "marginals", "edge_marginals"),
     *("log_prob", "entropy", "sample", "max_marginals", "bound", "log_count"),
     *("augment", "scale", "select", "restrict", "_to_float64", "_potentials"),
@@ -35,20 +35,20 @@ class ReadOnly:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name in _QUESTIONS:
+        for name in _READING_METHODS:
             if name in vars(cls):
-                setattr(cls, name, _of_unchanged_potentials(vars(cls)[name]))
+                setattr(cls, name, _require_unchanged_potentials(vars(cls)[name]))
 
     def _record_versions(self, potentials: Mapping[str, Tensor]) -> None:
         """Record which values the structure is made of; none while something traces."""
         if has_concrete_values():
-            found = []
+            versions = []
             try:
                 for name, x in potentials.items():
-                    found.append((name, x, x._version))
+                    versions.append((name, x, x._version))
             except RuntimeError:  # tensors of inference mode have no version
                 return
-            set_attribute(self, "_versions", found)
+            set_attribute(self, "_versions", versions)
 
     def __getstate__(self) -> dict[str, Any]:
         # tensors that are copied or loaded count from 0
@@ -77,11 +77,11 @@ class ReadOnly:
         super().__setattr__(name, value)
 
 
-def _of_unchanged_potentials(question: Callable[..., Any]) -> Callable[..., Any]:
+def _require_unchanged_potentials(method: Callable[..., Any]) -> Callable[..., Any]:
     """The question, with an error if a potential was changed in place."""
 
-    @functools.wraps(question)
-    def checked(self: ReadOnly, *args: Any, **options: Any) -> Any:
+    @functools.wraps(method)
+    def call(self: ReadOnly, *args: Any, **options: Any) -> Any:
         for name, potential, version in self._versions:
             if potential._version != version:
                 kind = type(self).__name__
@@ -89,6 +89,6 @@ def _of_unchanged_potentials(question: Callable[..., Any]) -> Callable[..., Any]
                     f"{name}: expected the values that this {kind} was made of, got a "
                     f"tensor that was changed in place since; make a new {kind}"
                 )
-        return question(self, *args, **options)
+        return method(self, *args, **options)
 
-    return checked
+    return call

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 
-def clip_log_probs(chances: Tensor) -> Tensor:
+def clip_log_probs(log_probs: Tensor) -> Tensor:
     """Log-probabilities, 0 where rounding lifted them above; gradients as they were."""
-    return torch.where(chances > 0, chances - chances.detach(), chances)
+    return torch.where(log_probs > 0, log_probs - log_probs.detach(), log_probs)
 
 
 def multiply(x: Tensor, factor: float) -> Tensor:

@@ -20,11 +20,11 @@ from smoothsp.oracles._inference.engine import Engine
 from smoothsp.oracles._inference.to_numpy import PointerTable
 
 # Zeros of a type, as kernels take it, and what new tensors are made by.
-_LIKE = {
+_VECTORS = {
     dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
     for dtype in (torch.float32, torch.float64, torch.int32, torch.int64)
 }
-_NEW = {
+_NEW_EMPTY = {
     dtype: torch.empty(0, dtype=dtype, device="cpu").new_empty
     for dtype in (torch.float32, torch.float64, torch.bool)
 }
@@ -62,7 +62,7 @@ class RowLosses:
     # What a maximum is of: leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, or
     # marginals of an engine.
     best: Tensor | None = None
-    summing: Engine | None = None
+    summing_engine: Engine | None = None
 
     def __init__(
         self,
@@ -77,10 +77,13 @@ class RowLosses:
         B, M = len(used), maxima.shape[-2] if k else 1
         self.engine, self.y = engine, used.contiguous()
         dtype = engine.potentials[0].dtype
-        new, wide = _NEW[dtype], _NEW[torch.float64]
-        self.value, self.total, self.u = new(B), new(()), wide(B, M)
-        self.exact, self.highest = _NEW[torch.bool](B), (wide(B), wide(B))
-        number, weights = _weights(weight)
+        new, new_float64 = _NEW_EMPTY[dtype], _NEW_EMPTY[torch.float64]
+        self.value, self.total, self.u = new(B), new(()), new_float64(B, M)
+        self.exact, self.highest = (
+            _NEW_EMPTY[torch.bool](B),
+            (new_float64(B), new_float64(B)),
+        )
+        number, weights = _split_weight(weight)
         table = PointerTable(
             engine.potentials[: engine.num_row_potentials],
             engine.potentials[engine.num_row_potentials :],
@@ -88,8 +91,8 @@ class RowLosses:
         addresses = maxima.contiguous(), self.y, weights
         out = self.value, self.total, self.u, self.exact, *self.highest
         scores.row_losses(
-            table.at,
-            _LIKE[dtype],
+            table.address_and_size,
+            _VECTORS[dtype],
             (B, M, self.y.shape[2]),
             _addresses(addresses),
             (float(mu), max(k, 1), never_negative),
@@ -97,42 +100,53 @@ class RowLosses:
             _addresses(out),
         )
 
-    def derivative(
-        self, weight: Tensor | float, wanted: Sequence[bool]
+    def gradient(
+        self, weight: Tensor | float, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
         """Derivative of the weighted losses by the potentials of the engine."""
         engine, y, best = self.engine, self.y, self.best
-        own, dtype = engine.num_row_potentials, engine.potentials[0].dtype
-        number, weights = _weights(weight)
-        means: Sequence[Tensor | None] = [None] * len(wanted)
-        if self.summing is not None:
+        num_row_potentials, dtype = (
+            engine.num_row_potentials,
+            engine.potentials[0].dtype,
+        )
+        number, weights = _split_weight(weight)
+        means: Sequence[Tensor | None] = [None] * len(needs_grad)
+        if self.summing_engine is not None:
             rows = weights
             if rows is None:
-                rows = _NEW[dtype](len(y)).fill_(number)
+                rows = _NEW_EMPTY[dtype](len(y)).fill_(number)
             # one step, so that no other thread overwrites the same marginals
             marginals = vars(self).pop("marginals", None)
             if marginals is None:
-                marginals = self.summing.log_partition(wanted, dtype, True)[2]
-            means = self.summing.vjp(rows, marginals, wanted)
+                marginals = self.summing_engine.log_partition(needs_grad, dtype, True)[
+                    2
+                ]
+            means = self.summing_engine.vjp(rows, marginals, needs_grad)
         targets: list[Tensor | None] = []
-        for i, (x, want) in enumerate(zip(engine.potentials, wanted, strict=True)):
+        for i, (x, is_needed) in enumerate(
+            zip(engine.potentials, needs_grad, strict=True)
+        ):
             mean = means[i]
-            if not want:
+            if not is_needed:
                 targets.append(None)
-            elif i < own and mean is not None and mean.is_contiguous():
+            elif i < num_row_potentials and mean is not None and mean.is_contiguous():
                 targets.append(mean)
             else:
-                kind = dtype if i < own else torch.float64
-                targets.append(_NEW[kind](x.shape).zero_())
-        table = PointerTable(engine.potentials[:own], engine.potentials[own:], targets)
+                kind = dtype if i < num_row_potentials else torch.float64
+                targets.append(_NEW_EMPTY[kind](x.shape).zero_())
+        table = PointerTable(
+            engine.potentials[:num_row_potentials],
+            engine.potentials[num_row_potentials:],
+            targets,
+        )
         if best is None:
             best = y[:, :0]
-        like = _LIKE[dtype], _LIKE[best.dtype]
+        like = _VECTORS[dtype], _VECTORS[best.dtype]
         addresses = self.u, best, y, weights
         M = best.shape[1] if best.dim() == 3 else 1
         sizes = len(best), M, best.shape[-1], y.shape[2], self.u.shape[1]
         scores.row_losses_gradient(
-            table.at, *like, sizes, _addresses(addresses), number
+            table.address_and_size, *like, sizes, _addresses(addresses), number
         )
         return [
             x if x is None or x is mean else x.to(dtype) if mean is None else x + mean
@@ -152,23 +166,23 @@ def hinges(
     """Hinges of the best outputs of ``augmented``, which has costs, smoothed or not."""
     best = augmented.best(k + 1 if k else None, augmented.potentials[0].dtype, True)
     if best.used is not None:
-        chosen = best.used
+        best_parts = best.used
     else:
         labels = best.labels if k else best.labels.unsqueeze(1)
-        chosen = augmented.entries(labels)
+        best_parts = augmented.part_entries(labels)
     maxima = best.hi_lo
     if maxima is None:
         maxima = augmented.score_best(labels, best)
     losses = RowLosses(engine, used, maxima, never_negative, weight, mu, k)
-    losses.best = chosen.contiguous()
+    losses.best = best_parts.contiguous()
     return losses
 
 
 def negative_log_likelihoods(
-    summing: Engine,
+    summing_engine: Engine,
     engine: Engine,
     used: Tensor,
-    wanted: Sequence[bool],
+    needs_grad: Sequence[bool],
     never_negative: bool,
     weight: Tensor | float,
 ) -> RowLosses:
@@ -176,29 +190,33 @@ def negative_log_likelihoods(
 
     And marginals, if a derivative is wanted.
     """
-    dtype = summing.potentials[0].dtype
-    total, maxima, marginals = summing.log_partition(wanted, dtype, True)
+    dtype = summing_engine.potentials[0].dtype
+    total, maxima, marginals = summing_engine.log_partition(needs_grad, dtype, True)
     maxima = as_hi_lo(total) if maxima is None else maxima
     losses = RowLosses(engine, used, maxima, never_negative, weight)
-    losses.summing = summing
+    losses.summing_engine = summing_engine
     vars(losses)["marginals"] = marginals
     return losses
 
 
 def add_hamming(
-    main: Tensor, read: Tensor | None, used: Tensor, scale: float
+    first_potentials: Tensor, usable: Tensor | None, used: Tensor, scale: float
 ) -> Tensor:
     """``main`` ``[B, ...]`` and ``scale`` for each part that is read and not used.
 
     ``used`` are the entries ``[B, 1, U]`` of y.
     """
-    main, used = main.detach().contiguous(), used.contiguous()
-    read = None if read is None else read.expand(main.shape).contiguous()
-    found = main.new_empty(main.shape)
-    sizes = len(main), main.shape[1:].numel(), used.shape[2]
-    addresses = _addresses((main, read, used, found))
-    scores.add_hamming_costs(sizes, addresses, _LIKE[main.dtype], float(scale))
-    return found
+    first_potentials, used = first_potentials.detach().contiguous(), used.contiguous()
+    usable = (
+        None if usable is None else usable.expand(first_potentials.shape).contiguous()
+    )
+    result = first_potentials.new_empty(first_potentials.shape)
+    sizes = len(first_potentials), first_potentials.shape[1:].numel(), used.shape[2]
+    addresses = _addresses((first_potentials, usable, used, result))
+    scores.add_hamming_costs(
+        sizes, addresses, _VECTORS[first_potentials.dtype], float(scale)
+    )
+    return result
 
 
 def _addresses(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
@@ -206,7 +224,7 @@ def _addresses(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
     return tuple([0 if x is None else x.data_ptr() for x in tensors])
 
 
-def _weights(weight: Tensor | float) -> tuple[float, Tensor | None]:
+def _split_weight(weight: Tensor | float) -> tuple[float, Tensor | None]:
     """A number for all rows, and one for each row as kernels take them."""
     if not isinstance(weight, Tensor):
         return float(weight), None

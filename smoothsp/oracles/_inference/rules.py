@@ -35,7 +35,7 @@ FLOAT64 = torch.float64
 
 
 def log_partition(
-    engine: Engine, dtype: torch.dtype, two: bool = False
+    engine: Engine, dtype: torch.dtype, with_hi_lo: bool = False
 ) -> DoubleDouble:
     """Logarithm of the sum over all outputs ``[B]``; differentiable twice.
 
@@ -43,8 +43,8 @@ def log_partition(
     too, where nothing traces.
     """
     if engine.runs_kernels and is_eager():
-        question = LogPartition(engine, dtype, two)
-        return DoubleDouble(question.call_eager(), question.hi_lo)
+        op = LogPartition(engine, dtype, with_hi_lo)
+        return DoubleDouble(op.call_eager(), op.hi_lo)
     return DoubleDouble(Sums(engine).call()[0])
 
 
@@ -53,55 +53,55 @@ def marginals(engine: Engine) -> tuple[Tensor, ...]:
 
     Differentiable once.
     """
-    found: tuple[Tensor, ...] = Sums(engine).call()[1:]
-    return found
+    result: tuple[Tensor, ...] = Sums(engine).call()[1:]
+    return result
 
 
 def best(
-    engine: Engine, k: int | None, dtype: torch.dtype, precise: bool = False
+    engine: Engine, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
 ) -> tuple[DoubleDouble, Tensor]:
     """Values and labels of the best outputs, as ``Engine.best`` has them.
 
     Of the dtype, or of float64 while something traces.
     """
-    question = Best(engine, k, dtype, precise)
-    found = question.call()
-    return DoubleDouble(found[0], question.hi_lo), found[1]
+    op = Best(engine, k, dtype, recheck_in_float64)
+    results = op.call()
+    return DoubleDouble(results[0], op.hi_lo), results[1]
 
 
 def k_best(
     engine: Engine, k: int, dtype: torch.dtype
 ) -> tuple[DoubleDouble, Tensor, Tensor]:
     """Return ``best``, and which of the k outputs there are ``[B, k]``."""
-    question = Best(engine, k, dtype)
-    found = question.call()
-    values, exist = found[0], question.valid
-    if exist is None:
-        exist = values > -torch.inf
-    return DoubleDouble(values, question.hi_lo), found[1], exist
+    op = Best(engine, k, dtype)
+    results = op.call()
+    values, valid = results[0], op.valid
+    if valid is None:
+        valid = values > -torch.inf
+    return DoubleDouble(values, op.hi_lo), results[1], valid
 
 
 def score(
-    engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
+    engine: Engine, used_parts: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
 ) -> DoubleDouble:
     """Scores ``[B, k]`` of outputs, as ``Engine.score`` has them.
 
     Of the dtype, or of float64 while something traces.
     """
-    question = Score(engine, used, dtype, two)
-    return DoubleDouble(question.call(), question.hi_lo)
+    op = Score(engine, used_parts, dtype, with_hi_lo)
+    return DoubleDouble(op.call(), op.hi_lo)
 
 
 def entropy(engine: Engine) -> Tensor:
     """Entropy ``[B]`` of the outputs; differentiable once."""
-    found: Tensor = Entropy(engine).call()
-    return found
+    result: Tensor = Entropy(engine).call()
+    return result
 
 
-def sample(engine: Engine, numbers: Tensor) -> Tensor:
+def sample(engine: Engine, random_numbers: Tensor) -> Tensor:
     """Labels ``[B, n, ...]``, as ``Engine.sample`` draws them."""
-    found: Tensor = Samples(engine, numbers).call()
-    return found
+    result: Tensor = Samples(engine, random_numbers).call()
+    return result
 
 
 class LogPartition(Op):
@@ -112,39 +112,47 @@ class LogPartition(Op):
 
     hi_lo: Tensor | None = None
 
-    def __init__(self, engine: Engine, dtype: torch.dtype, two: bool) -> None:
+    def __init__(self, engine: Engine, dtype: torch.dtype, with_hi_lo: bool) -> None:
         self.engine, self.extra_tensors = engine, ()
-        self.dtype, self.two = dtype, two
+        self.dtype, self.with_hi_lo = dtype, with_hi_lo
 
     def compute(self) -> Tensor:
         none = (False,) * len(self.engine.potentials)
-        value, self.hi_lo, _ = self.engine.log_partition(none, self.dtype, self.two)
+        value, self.hi_lo, _ = self.engine.log_partition(
+            none, self.dtype, self.with_hi_lo
+        )
         return value
 
     def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Tensor:
-        some = potentials_need_grad(ctx, len(tensors))
+        needs_grad = potentials_need_grad(ctx, len(tensors))
         value, self.hi_lo, ctx.marginals = self.engine.log_partition(
-            some, self.dtype, self.two
+            needs_grad, self.dtype, self.with_hi_lo
         )
         ctx.save_for_backward(*tensors)
         return value
 
     def backward(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
         # one step, so that no other thread gets them too
-        known = vars(ctx).pop("marginals", None)
+        saved_marginals = vars(ctx).pop("marginals", None)
         tensors = ctx.saved_tensors
-        some = potentials_need_grad(ctx, len(tensors))
-        again = torch.is_grad_enabled()
-        if known is not None and not again and is_eager_tensor(grad, grad.device.type):
-            return self.engine.vjp(grad, known, some), ()
+        needs_grad = potentials_need_grad(ctx, len(tensors))
+        create_graph = torch.is_grad_enabled()
+        if (
+            saved_marginals is not None
+            and not create_graph
+            and is_eager_tensor(grad, grad.device.type)
+        ):
+            return self.engine.vjp(grad, saved_marginals, needs_grad), ()
         engine = self.engine.with_tensors(tensors)
-        if again:
+        if create_graph:
             sums = Sums(engine)
-            sums.known = engine.saved_marginals(known, some)
-            found = sums.call()[1:]
+            sums.precomputed = engine.saved_marginals(saved_marginals, needs_grad)
+            marginals = sums.call()[1:]
         else:
-            found = tuple(engine.log_partition_and_marginals(some, self.dtype)[2])
-        return weight_rows(grad, found, engine.num_row_potentials, some), ()
+            marginals = tuple(
+                engine.log_partition_and_marginals(needs_grad, self.dtype)[2]
+            )
+        return weight_rows(grad, marginals, engine.num_row_potentials, needs_grad), ()
 
 
 class Sums(Op):
@@ -154,7 +162,7 @@ class Sums(Op):
     """
 
     returns_tensor = False
-    known: Sequence[Tensor] | None = None
+    precomputed: Sequence[Tensor] | None = None
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -163,58 +171,65 @@ class Sums(Op):
 
     @classmethod
     def from_graph(
-        cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
+        cls, engine: Engine, extra_tensors: Sequence[Tensor], options: Sequence[int]
     ) -> "Sums":
-        question = cls(engine)
-        question.dtype = FLOAT64
-        return question
+        op = cls(engine)
+        op.dtype = FLOAT64
+        return op
 
     def compute(self) -> tuple[Tensor, ...]:
-        if self.known is not None:
-            return self.known[0].new_empty(len(self.known[0])), *self.known
-        every = (True,) * len(self.engine.potentials)
-        value, _, found = self.engine.log_partition_and_marginals(every, self.dtype)
-        return value, *found
+        if self.precomputed is not None:
+            return self.precomputed[0].new_empty(
+                len(self.precomputed[0])
+            ), *self.precomputed
+        all_needed = (True,) * len(self.engine.potentials)
+        value, _, marginals = self.engine.log_partition_and_marginals(
+            all_needed, self.dtype
+        )
+        return value, *marginals
 
     def fake_result(self) -> tuple[Tensor, ...]:
         B = self.engine.potentials[0].shape[0]
         first = self.engine.potentials[0].new_empty((B,), dtype=FLOAT64)
-        return first, *_rows_like(self.engine)
+        return first, *_empty_rows(self.engine)
 
     def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.set_materialize_grads(False)
 
-    def _saved(self, ctx: Any) -> tuple[Engine, tuple[Tensor, ...]]:
+    def _saved_tensors(self, ctx: Any) -> tuple[Engine, tuple[Tensor, ...]]:
         saved, m = ctx.saved_tensors, len(self.engine.potentials)
         return self.engine.with_tensors(saved[:-m]), saved[-m:]
 
     def backward(
-        self, ctx: Any, grad: Tensor | None, *moves: Tensor | None
+        self, ctx: Any, grad: Tensor | None, *marginal_tangents: Tensor | None
     ) -> tuple[Sequence[Any], tuple[()]]:
-        engine, chances = self._saved(ctx)
-        some = potentials_need_grad(ctx, len(chances))
+        engine, marginals = self._saved_tensors(ctx)
+        needs_grad = potentials_need_grad(ctx, len(marginals))
         first = second = None
         if grad is not None:
-            first = weight_rows(grad, chances, engine.num_row_potentials, some)
-        if any(x is not None for x in moves):
-            along = [
+            first = weight_rows(grad, marginals, engine.num_row_potentials, needs_grad)
+        if any(x is not None for x in marginal_tangents):
+            directions = [
                 torch.zeros_like(x) if v is None else v
-                for v, x in zip(moves, chances, strict=True)
+                for v, x in zip(marginal_tangents, marginals, strict=True)
             ]
-            pairs = zip(covariance(engine, along), some, strict=True)
+            pairs = zip(covariance(engine, directions), needs_grad, strict=True)
             second = sum_shared(
-                [x if want else None for x, want in pairs], engine.num_row_potentials
+                [x if is_needed else None for x, is_needed in pairs],
+                engine.num_row_potentials,
             )
         if first is None or second is None:
-            return first or second or [None] * len(chances), ()
+            return first or second or [None] * len(marginals), ()
         both = zip(first, second, strict=True)
         return [None if a is None or b is None else a + b for a, b in both], ()
 
     def jvp(self, ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
-        engine, chances = self._saved(ctx)
-        along = _of_rows(tangents, chances, engine.num_row_potentials)
-        return _inner(chances, along).to(self.dtype), *covariance(engine, along)
+        engine, marginals = self._saved_tensors(ctx)
+        directions = _expand_to_rows(tangents, marginals, engine.num_row_potentials)
+        return _inner_products(marginals, directions).to(self.dtype), *covariance(
+            engine, directions
+        )
 
 
 class Covariance(Op):
@@ -226,35 +241,35 @@ class Covariance(Op):
         return tuple(self.engine.covariance(self.extra_tensors))
 
     def fake_result(self) -> tuple[Tensor, ...]:
-        return tuple(_rows_like(self.engine))
+        return tuple(_empty_rows(self.engine))
 
     def backward(self, ctx: Any, *grads: Tensor) -> tuple[Sequence[Any], Sequence[Any]]:
         m = len(grads)
         if any(potentials_need_grad(ctx, m)):
-            _refuse_third_derivatives()
-        moved = covariance(self.engine.with_tensors(ctx.saved_tensors), grads)
-        return [None] * m, moved
+            _raise_third_derivative()
+        tangent = covariance(self.engine.with_tensors(ctx.saved_tensors), grads)
+        return [None] * m, tangent
 
     def jvp(self, ctx: Any, *tangents: Tensor | None) -> Any:
         m = len(self.engine.potentials)
         if any(x is not None for x in tangents[:m]):
-            _refuse_third_derivatives()
+            _raise_third_derivative()
         engine = self.engine.with_tensors(ctx.saved_tensors)
-        along = _of_rows(tangents[-m:], _rows_like(engine), m)
-        return covariance(engine, along)
+        directions = _expand_to_rows(tangents[-m:], _empty_rows(engine), m)
+        return covariance(engine, directions)
 
 
-def covariance(engine: Engine, along: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def covariance(engine: Engine, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """``Cov(mu) along`` by potentials, ``[B, ...]``, as ``along`` is."""
     if is_eager():
-        if any(torch._C._functorch.is_legacy_batchedtensor(x) for x in along):
-            return loop_over_batched_grads(lambda *v: covariance(engine, v), along)
-        along = [checks.as_dense("gradient", x) for x in along]
-    found: tuple[Tensor, ...] = Covariance(engine, *along).call()
-    return found
+        if any(torch._C._functorch.is_legacy_batchedtensor(x) for x in directions):
+            return loop_over_batched_grads(lambda *v: covariance(engine, v), directions)
+        directions = [checks.as_dense("gradient", x) for x in directions]
+    results: tuple[Tensor, ...] = Covariance(engine, *directions).call()
+    return results
 
 
-def _refuse_third_derivatives() -> None:
+def _raise_third_derivative() -> None:
     raise NotImplementedError(
         "log_partition: expected at most two derivatives, of marginals and entropy one;"
         " detach what needs no gradient"
@@ -272,17 +287,20 @@ class Entropy(Op):
         return first.new_empty((first.shape[0],))
 
     def backward(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
-        some = potentials_need_grad(ctx, len(self.engine.potentials))
+        needs_grad = potentials_need_grad(ctx, len(self.engine.potentials))
         return weight_rows(
-            -grad, self._slope(ctx), self.engine.num_row_potentials, some
+            -grad,
+            self._covariance_with_scores(ctx),
+            self.engine.num_row_potentials,
+            needs_grad,
         ), ()
 
     def jvp(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
-        slope = self._slope(ctx)
-        along = _of_rows(tangents, slope, self.engine.num_row_potentials)
-        return -_inner(slope, along).to(slope[0].dtype)
+        slope = self._covariance_with_scores(ctx)
+        directions = _expand_to_rows(tangents, slope, self.engine.num_row_potentials)
+        return -_inner_products(slope, directions).to(slope[0].dtype)
 
-    def _slope(self, ctx: Any) -> tuple[Tensor, ...]:
+    def _covariance_with_scores(self, ctx: Any) -> tuple[Tensor, ...]:
         """``Cov(mu) theta``; a forbidden part has no chance, but must be finite."""
         engine = self.engine.with_tensors(ctx.saved_tensors)
         B = len(engine.potentials[0])
@@ -301,10 +319,14 @@ class Best(Op):
     valid: Tensor | None = None
 
     def __init__(
-        self, engine: Engine, k: int | None, dtype: torch.dtype, precise: bool = False
+        self,
+        engine: Engine,
+        k: int | None,
+        dtype: torch.dtype,
+        recheck_in_float64: bool = False,
     ) -> None:
         self.engine, self.extra_tensors = engine, ()
-        self.k, self.dtype, self.precise = k, dtype, precise
+        self.k, self.dtype, self.recheck_in_float64 = k, dtype, recheck_in_float64
 
     @property
     def options(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -312,42 +334,42 @@ class Best(Op):
 
     @classmethod
     def from_graph(
-        cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
+        cls, engine: Engine, extra_tensors: Sequence[Tensor], options: Sequence[int]
     ) -> "Best":
         return cls(engine, options[0] or None, FLOAT64)
 
     def compute(self) -> tuple[Tensor, ...]:
-        values, labels, used, self.hi_lo, self.valid = self.engine.best(
-            self.k, self.dtype, self.precise
+        values, labels, used_parts, self.hi_lo, self.valid = self.engine.best(
+            self.k, self.dtype, self.recheck_in_float64
         )
-        return (values, labels) if used is None else (values, labels, used)
+        return (values, labels) if used_parts is None else (values, labels, used_parts)
 
     def fake_result(self) -> tuple[Tensor, ...]:
-        labels, *used = self.engine.empty_outputs(self.k)
+        labels, *used_parts = self.engine.empty_outputs(self.k)
         axes = 1 if self.k is None else 2
         first = self.engine.potentials[0]
-        return first.new_empty(labels.shape[:axes], dtype=FLOAT64), labels, *used
+        return first.new_empty(labels.shape[:axes], dtype=FLOAT64), labels, *used_parts
 
     def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
         # shapes of potentials are enough: these may change in place
         output = self.compute()
-        self._keep(ctx, output)
+        self._save_for_derivatives(ctx, output)
         return output
 
     def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
-        self._keep(ctx, output, *tensors)
+        self._save_for_derivatives(ctx, output, *tensors)
 
-    def _keep(self, ctx: Any, output: Any, *tensors: Tensor) -> None:
+    def _save_for_derivatives(self, ctx: Any, output: Any, *tensors: Tensor) -> None:
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[-1], *tensors)
         ctx.no_tangents = (None,) * (len(output) - 1)
 
-    def _saved(self, ctx: Any) -> tuple[Engine, Tensor]:
+    def _saved_tensors(self, ctx: Any) -> tuple[Engine, Tensor]:
         """The engine, and what the outputs ``[B, k, ...]`` use."""
-        used, *tensors = ctx.saved_tensors
+        used_parts, *tensors = ctx.saved_tensors
         engine = self.engine.with_tensors(tensors) if tensors else self.engine
-        return engine, used.unsqueeze(1) if self.k is None else used
+        return engine, used_parts.unsqueeze(1) if self.k is None else used_parts
 
     def backward(
         self, ctx: Any, grad: Tensor | None, *_: None
@@ -356,20 +378,22 @@ class Best(Op):
         if grad is None:
             return [None] * m, ()
         weights = grad.unsqueeze(1) if self.k is None else grad
-        return count_parts(*self._saved(ctx), weights, potentials_need_grad(ctx, m)), ()
+        return count_parts(
+            *self._saved_tensors(ctx), weights, potentials_need_grad(ctx, m)
+        ), ()
 
     def jvp(self, ctx: Any, *tangents: Tensor | None) -> Any:
-        engine, used = self._saved(ctx)
+        engine, used_parts = self._saved_tensors(ctx)
         if self.k is None:
-            moved = _score_along(engine, used, tangents, self.dtype)
+            tangent = _score_jvp(engine, used_parts, tangents, self.dtype)
         else:
             # an output that is not there takes the place of the first, and stays
-            none = (used < 0).flatten(2).all(2)
-            each = none.reshape(*none.shape, *[1] * (used.dim() - 2))
-            used = torch.where(each, used[:, :1], used)
-            moved = _score_along(engine, used, tangents, self.dtype)
-            moved = moved.masked_fill(none, 0)
-        return moved.squeeze(1) if self.k is None else moved, *ctx.no_tangents
+            none = (used_parts < 0).flatten(2).all(2)
+            each = none.reshape(*none.shape, *[1] * (used_parts.dim() - 2))
+            used_parts = torch.where(each, used_parts[:, :1], used_parts)
+            tangent = _score_jvp(engine, used_parts, tangents, self.dtype)
+            tangent = tangent.masked_fill(none, 0)
+        return tangent.squeeze(1) if self.k is None else tangent, *ctx.no_tangents
 
 
 class Score(Op):
@@ -378,26 +402,30 @@ class Score(Op):
     hi_lo: Tensor | None = None
 
     def __init__(
-        self, engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
+        self,
+        engine: Engine,
+        used_parts: Tensor,
+        dtype: torch.dtype,
+        with_hi_lo: bool = False,
     ) -> None:
-        self.engine, self.extra_tensors = engine, (used,)
-        self.dtype, self.two = dtype, two
+        self.engine, self.extra_tensors = engine, (used_parts,)
+        self.dtype, self.with_hi_lo = dtype, with_hi_lo
 
     @classmethod
     def from_graph(
-        cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
+        cls, engine: Engine, extra_tensors: Sequence[Tensor], options: Sequence[int]
     ) -> "Score":
-        return cls(engine, about[0], FLOAT64)
+        return cls(engine, extra_tensors[0], FLOAT64)
 
     def compute(self) -> Tensor:
         value, self.hi_lo = self.engine.score(
-            self.extra_tensors[0], self.dtype, self.two
+            self.extra_tensors[0], self.dtype, self.with_hi_lo
         )
         return value
 
     def fake_result(self) -> Tensor:
-        used = self.extra_tensors[0]
-        return self.engine.potentials[0].new_empty(used.shape[:2], dtype=FLOAT64)
+        used_parts = self.extra_tensors[0]
+        return self.engine.potentials[0].new_empty(used_parts.shape[:2], dtype=FLOAT64)
 
     def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
         output = self.compute()
@@ -405,19 +433,19 @@ class Score(Op):
         return output
 
     def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
-        *others, used = tensors
-        ctx.save_for_backward(used, *others)
+        *others, used_parts = tensors
+        ctx.save_for_backward(used_parts, *others)
 
-    def _saved(self, ctx: Any) -> tuple[Engine, Tensor]:
-        used, *tensors = ctx.saved_tensors
-        return self.engine.with_tensors(tensors) if tensors else self.engine, used
+    def _saved_tensors(self, ctx: Any) -> tuple[Engine, Tensor]:
+        used_parts, *tensors = ctx.saved_tensors
+        return self.engine.with_tensors(tensors) if tensors else self.engine, used_parts
 
     def backward(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[None]]:
-        some = potentials_need_grad(ctx, len(self.engine.potentials))
-        return count_parts(*self._saved(ctx), grad, some), (None,)
+        needs_grad = potentials_need_grad(ctx, len(self.engine.potentials))
+        return count_parts(*self._saved_tensors(ctx), grad, needs_grad), (None,)
 
     def jvp(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
-        return _score_along(*self._saved(ctx), tangents, self.dtype)
+        return _score_jvp(*self._saved_tensors(ctx), tangents, self.dtype)
 
 
 class Samples(Op):
@@ -429,13 +457,13 @@ class Samples(Op):
         return self.engine.sample(self.extra_tensors[0])
 
     def fake_result(self) -> Tensor:
-        numbers = self.extra_tensors[0]
+        random_numbers = self.extra_tensors[0]
         labels, *_ = self.engine.empty_outputs(None)
-        return labels.new_empty((*numbers.shape[:2], *labels.shape[1:]))
+        return labels.new_empty((*random_numbers.shape[:2], *labels.shape[1:]))
 
 
 def count_parts(
-    engine: Engine, used: Tensor, weights: Tensor, wanted: Sequence[bool]
+    engine: Engine, used_parts: Tensor, weights: Tensor, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
     """Weights ``[B, k]`` added up over the parts that outputs use, as ``Engine.count``.
 
@@ -450,23 +478,26 @@ def count_parts(
         once
         and engine.runs_kernels
         and is_eager_tensor(weights, kind)
-        and is_eager_tensor(used, kind)
+        and is_eager_tensor(used_parts, kind)
     ):
-        return engine.count_parts(weights, used, wanted)
-    return scatter_counts(engine, weights, used, wanted)
+        return engine.count_parts(weights, used_parts, needs_grad)
+    return scatter_counts(engine, weights, used_parts, needs_grad)
 
 
-def _score_along(
-    engine: Engine, used: Tensor, tangents: Sequence[Tensor | None], dtype: torch.dtype
+def _score_jvp(
+    engine: Engine,
+    used_parts: Tensor,
+    tangents: Sequence[Tensor | None],
+    dtype: torch.dtype,
 ) -> Tensor:
     """Tangents of scores are scores of tangents."""
     pairs = zip(tangents, engine.potentials, strict=False)
-    along = [torch.zeros_like(x) if t is None else t for t, x in pairs]
-    found: Tensor = Score(engine.with_tensors(along), used, dtype).call()
-    return found
+    directions = [torch.zeros_like(x) if t is None else t for t, x in pairs]
+    result: Tensor = Score(engine.with_tensors(directions), used_parts, dtype).call()
+    return result
 
 
-def _rows_like(engine: Engine) -> list[Tensor]:
+def _empty_rows(engine: Engine) -> list[Tensor]:
     """Empty tensors ``[B, ...]`` for each of the potentials."""
     B = engine.potentials[0].shape[0]
     return [
@@ -475,19 +506,25 @@ def _rows_like(engine: Engine) -> list[Tensor]:
     ]
 
 
-def _of_rows(
-    given: Sequence[Tensor | None], like: Sequence[Tensor], own: int
+def _expand_to_rows(
+    tangents: Sequence[Tensor | None], like: Sequence[Tensor], num_row_potentials: int
 ) -> list[Tensor]:
     """Numbers of potentials as ``[B, ...]``, of the shapes of ``like``; 0 for None."""
     return [
-        torch.zeros_like(x) if t is None else t if i < own else t.expand(x.shape)
-        for i, (t, x) in enumerate(zip(given, like, strict=False))
+        torch.zeros_like(x)
+        if t is None
+        else t
+        if i < num_row_potentials
+        else t.expand(x.shape)
+        for i, (t, x) in enumerate(zip(tangents, like, strict=False))
     ]
 
 
-def _inner(chances: Sequence[Tensor], along: Sequence[Tensor]) -> Tensor:
+def _inner_products(
+    marginals: Sequence[Tensor], directions: Sequence[Tensor]
+) -> Tensor:
     """``<mu, along>`` of each row, ``[B]`` in float64."""
-    pairs = zip(chances, along, strict=True)
+    pairs = zip(marginals, directions, strict=True)
     parts = [(p * v).flatten(1).sum(1, dtype=FLOAT64) for p, v in pairs]
     return torch.stack(parts).sum(0)
 

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 # Numbers from which on PyTorch may use threads.
-GRAIN = 2**15
+THREADED_SIZE = 2**15
 # One vector of a dtype, which tells compiled code the dtype.
 VECTORS = {
     dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
@@ -56,8 +56,8 @@ def value_flags(x: Tensor) -> int:
     """
     if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
-        found: int = range_codes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
-        return found
+        codes: int = range_codes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
+        return codes
     return value_flags_of((x,))[0]
 
 
@@ -66,14 +66,18 @@ def value_flags_of(tensors: Sequence[Tensor]) -> list[int]:
     flags = []
     for x in tensors:
         x = x.detach()
-        barred = x <= -LIMIT
-        flags += [barred.any(), (barred & (x > -torch.inf)).any(), ~(x < LIMIT).all()]
-        flags.append(((x.abs() > MAX_FINE) & ~barred).any())
-    found: list[int] = torch.stack(flags).int().tolist()
+        is_forbidden = x <= -LIMIT
+        flags += [
+            is_forbidden.any(),
+            (is_forbidden & (x > -torch.inf)).any(),
+            ~(x < LIMIT).all(),
+        ]
+        flags.append(((x.abs() > MAX_FINE) & ~is_forbidden).any())
+    values: list[int] = torch.stack(flags).int().tolist()
     codes = NEG_INF_OR_LOW, LOW, INVALID, COARSE
     return [
-        sum(code * flag for code, flag in zip(codes, found[i : i + 4], strict=True))
-        for i in range(0, len(found), 4)
+        sum(code * flag for code, flag in zip(codes, values[i : i + 4], strict=True))
+        for i in range(0, len(values), 4)
     ]
 
 
@@ -90,15 +94,15 @@ def mask_low_scores(x: Tensor) -> Tensor:
     No output uses what forbids, so that its gradient is exactly 0.
     """
     # below its grain, PyTorch starts no threads, which a forked child would wait for
-    small = x.numel() < GRAIN and not x.requires_grad
+    small = x.numel() < THREADED_SIZE and not x.requires_grad
     if small or not is_dense_cpu(x):
         return torch.threshold(x, -LIMIT, -torch.inf)
     if x.requires_grad or not x.is_contiguous():
-        given = found = x.clone(memory_format=torch.contiguous_format)
+        source = result = x.clone(memory_format=torch.contiguous_format)
     else:
-        given, found = x, x.new_empty(x.shape)
-    low_to_neg_inf(given.data_ptr(), x.numel(), VECTORS[x.dtype], found.data_ptr())
-    return found
+        source, result = x, x.new_empty(x.shape)
+    low_to_neg_inf(source.data_ptr(), x.numel(), VECTORS[x.dtype], result.data_ptr())
+    return result
 
 
 def is_invalid(x: Tensor) -> Tensor:

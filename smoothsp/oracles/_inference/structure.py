@@ -15,7 +15,7 @@ from smoothsp.oracles._inference.tracing import is_compiling, is_eager
 
 NamedTensors = dict[str, Tensor]
 NO_TENSORS: NamedTensors = {}
-_NOTHING = torch.empty(0, device="cpu")
+_NO_SCORES = torch.empty(0, device="cpu")
 AnyPotentials = TypeVar("AnyPotentials", bound="Potentials")
 Self = TypeVar("Self", bound="Structure")
 
@@ -86,23 +86,30 @@ class Potentials(ReadOnly):
     # What follows ---------------------------------------------------------------
 
     def _set_potentials(
-        self, own: NamedTensors, common: NamedTensors = NO_TENSORS
+        self, row_potentials: NamedTensors, shared_potentials: NamedTensors = NO_TENSORS
     ) -> None:
         """Set the potentials."""
-        held = self.__dict__
-        held.update(own)
-        held.update(common)
-        held["_row_potentials"], held["_shared_potentials"] = own, common
+        attributes = self.__dict__
+        attributes.update(row_potentials)
+        attributes.update(shared_potentials)
+        attributes["_row_potentials"], attributes["_shared_potentials"] = (
+            row_potentials,
+            shared_potentials,
+        )
         # a cost is added to the first
-        held["_first_name"], held["_first_potentials"] = next(iter(own.items()))
+        attributes["_first_name"], attributes["_first_potentials"] = next(
+            iter(row_potentials.items())
+        )
 
     def _with_potentials(
-        self: AnyPotentials, own: NamedTensors, common: NamedTensors = NO_TENSORS
+        self: AnyPotentials,
+        row_potentials: NamedTensors,
+        shared_potentials: NamedTensors = NO_TENSORS,
     ) -> AnyPotentials:
         """Other potentials of the same rows, trusted to be sound."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._set_potentials(own, common)
+        other._set_potentials(row_potentials, shared_potentials)
         return other
 
     def _graph_tensors(self) -> list[Tensor]:
@@ -111,15 +118,23 @@ class Potentials(ReadOnly):
         return [*self._named_potentials().values(), *computed]
 
     def _with_graph_tensors(
-        self: AnyPotentials, held: Sequence[Tensor]
+        self: AnyPotentials, graph_tensors: Sequence[Tensor]
     ) -> AnyPotentials:
         """The structure of which a graph holds such tensors."""
-        own, common = self._row_potentials, self._shared_potentials
+        row_potentials, shared_potentials = (
+            self._row_potentials,
+            self._shared_potentials,
+        )
         named = dict(
-            zip((*own, *common, *self._computed_attributes), held, strict=True)
+            zip(
+                (*row_potentials, *shared_potentials, *self._computed_attributes),
+                graph_tensors,
+                strict=True,
+            )
         )
         other = self._with_potentials(
-            {n: named[n] for n in own}, {n: named[n] for n in common}
+            {n: named[n] for n in row_potentials},
+            {n: named[n] for n in shared_potentials},
         )
         other.__dict__.update({n: named[n] for n in self._computed_attributes})
         return other
@@ -157,27 +172,32 @@ class Potentials(ReadOnly):
         return value if value.dtype == dtype else value.to(dtype)
 
     def __repr__(self) -> str:
-        words = (
+        shapes = (
             f"{name}={tuple(x.shape)}" for name, x in self._named_potentials().items()
         )
         kind = type(self).__name__
-        return f"{kind}({', '.join(words)}, dtype={self._first_potentials.dtype})"
+        return f"{kind}({', '.join(shapes)}, dtype={self._first_potentials.dtype})"
 
     def select(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
-        main = self._first_potentials
-        return self._select_rows(checks.as_row_index(rows, len(main), main.device))
+        first_potentials = self._first_potentials
+        return self._select_rows(
+            checks.as_row_index(rows, len(first_potentials), first_potentials.device)
+        )
 
     @in_graphs.as_graph_op
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
-        labels, most = self._labels_per_row(y), self._num_labels
-        counts = self._first_potentials.new_zeros(len(labels), most + 1)
+        labels, num_labels = self._labels_per_row(y), self._num_labels
+        counts = self._first_potentials.new_zeros(len(labels), num_labels + 1)
         ones = counts.new_ones(labels.shape)
-        return counts.scatter_add(1, labels.clamp(-1, most - 1) + 1, ones)[:, 1:]
+        return counts.scatter_add(1, labels.clamp(-1, num_labels - 1) + 1, ones)[:, 1:]
 
     def _require_valid(
-        self, blame: str, only: str | None = None, changed: Tensor | None = None
+        self,
+        argument: str,
+        changed_name: str | None = None,
+        added: Tensor | None = None,
     ) -> None:
         """Require scores, and an output for each row. What forbids becomes -inf.
 
@@ -192,67 +212,73 @@ class Potentials(ReadOnly):
         changed
             Numbers of which some forbid if -inf among the potentials is new.
         """
-        if self._validate_values(blame, only, changed):
-            self._require_feasible(blame)
+        if self._validate_values(argument, changed_name, added):
+            self._require_feasible(argument)
 
     def _validate_values(
-        self, blame: str, only: str | None = None, changed: Tensor | None = None
+        self,
+        argument: str,
+        changed_name: str | None = None,
+        added: Tensor | None = None,
     ) -> bool:
         """Require scores, as above; return whether a row may lack an output."""
         if not is_eager():
             return False
-        barred, new = not self._is_feasible, {}
+        may_be_infeasible, replaced = not self._is_feasible, {}
         for name, x in (
             *self._row_potentials.items(),
             *self._shared_potentials.items(),
         ):
-            if only is not None and name != only:
+            if changed_name is not None and name != changed_name:
                 continue
-            found = score_values.value_flags(x)
-            if not found:
+            flags = score_values.value_flags(x)
+            if not flags:
                 continue
-            if found & score_values.INVALID:
+            if flags & score_values.INVALID:
                 self._raise_invalid_value(
-                    name, x, name if blame in self._row_potentials else blame
+                    name, x, name if argument in self._row_potentials else argument
                 )
                 # no output reads the others
-                new[name] = torch.where(
+                replaced[name] = torch.where(
                     score_values.is_invalid(x),
                     -torch.inf,
                     score_values.mask_low_scores(x),
                 )
-            elif found & score_values.LOW:
-                new[name] = score_values.mask_low_scores(x)
-            if found & score_values.NEG_INF_OR_LOW and not barred:
-                newly = found if changed is None else score_values.value_flags(changed)
-                if newly & score_values.NEG_INF_OR_LOW or found & score_values.LOW:
-                    barred = self._can_be_infeasible(name)
-        if new:
-            own, common = self._row_potentials, self._shared_potentials
-            self._set_potentials(
-                {name: new.get(name, x) for name, x in own.items()},
-                {name: new.get(name, x) for name, x in common.items()},
+            elif flags & score_values.LOW:
+                replaced[name] = score_values.mask_low_scores(x)
+            if flags & score_values.NEG_INF_OR_LOW and not may_be_infeasible:
+                new_flags = flags if added is None else score_values.value_flags(added)
+                if new_flags & score_values.NEG_INF_OR_LOW or flags & score_values.LOW:
+                    may_be_infeasible = self._can_be_infeasible(name)
+        if replaced:
+            row_potentials, shared_potentials = (
+                self._row_potentials,
+                self._shared_potentials,
             )
-        return barred
+            self._set_potentials(
+                {name: replaced.get(name, x) for name, x in row_potentials.items()},
+                {name: replaced.get(name, x) for name, x in shared_potentials.items()},
+            )
+        return may_be_infeasible
 
-    def _raise_invalid_value(self, name: str, x: Tensor, blame: str) -> None:
+    def _raise_invalid_value(self, name: str, x: Tensor, argument: str) -> None:
         wrong, read = score_values.is_invalid(x), self._usable_parts(name)
         if read is not None:
             wrong = wrong & read
         if bool(wrong.any()):
-            place = wrong.nonzero()[0].tolist()
-            value = x[tuple(place)].item()
-            where = f"entry {place}"
+            index = wrong.nonzero()[0].tolist()
+            value = x[tuple(index)].item()
+            where = f"entry {index}"
             if name in self._row_potentials:
-                where = f"row {place[0]}, entry {place[1:]}"
-            raise ValueError(score_values.invalid_value_message(blame, value, where))
+                where = f"row {index[0]}, entry {index[1:]}"
+            raise ValueError(score_values.invalid_value_message(argument, value, where))
 
-    def _require_feasible(self, blame: str) -> None:
+    def _require_feasible(self, argument: str) -> None:
         row = self._first_infeasible_row()
         if row >= 0:
             raise ValueError(
-                f"{blame}: row {row} has no feasible output: all use a forbidden part "
-                "(-inf), or none has this size; allow at least one"
+                f"{argument}: row {row} has no feasible output: all use a forbidden "
+                "part (-inf), or none has this size; allow at least one"
             )
 
 
@@ -283,19 +309,20 @@ class Structure(Potentials):
         """
         return None
 
-    def _with_first_potentials(self: Self, main: Tensor) -> Self:
+    def _with_first_potentials(self: Self, first_potentials: Tensor) -> Self:
         """Other first potentials."""
         return self._with_potentials(
-            {**self._row_potentials, self._first_name: main}, self._shared_potentials
+            {**self._row_potentials, self._first_name: first_potentials},
+            self._shared_potentials,
         )
 
     def _map_potentials(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
         """A function of each of the potentials."""
-        own = {name: change(x) for name, x in self._row_potentials.items()}
-        common = self._shared_potentials and {
+        row_potentials = {name: change(x) for name, x in self._row_potentials.items()}
+        shared_potentials = self._shared_potentials and {
             n: change(x) for n, x in self._shared_potentials.items()
         }
-        return self._with_potentials(own, common)
+        return self._with_potentials(row_potentials, shared_potentials)
 
     def _inherits_costs(self, base: Any) -> bool:
         """Whether costs are those of a base class, and no class below has its own."""
@@ -307,18 +334,20 @@ class Structure(Potentials):
 
         Its ``decode`` is loss-augmented decoding.
         """
-        main, name = self._first_potentials, self._first_name
-        cost = checks.as_potentials("cost", cost).to(main.dtype)
-        checks.require_device("cost", cost, main.device)
-        checks.require_shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        other = self._with_first_potentials(main + cost)
+        first_potentials, name = self._first_potentials, self._first_name
+        cost = checks.as_potentials("cost", cost).to(first_potentials.dtype)
+        checks.require_device("cost", cost, first_potentials.device)
+        checks.require_shape(
+            "cost", cost, tuple(first_potentials.shape), f"the shape of {name}"
+        )
+        other = self._with_first_potentials(first_potentials + cost)
         other._require_valid("cost", name, cost)
         return other
 
-    def _with_augmented_potentials(self: Self, main: Tensor) -> Self:
+    def _with_augmented_potentials(self: Self, first_potentials: Tensor) -> Self:
         """The structure with these first potentials, to which a cost was added."""
-        other = self._with_first_potentials(main)
-        other._require_valid("cost", self._first_name, _NOTHING)
+        other = self._with_first_potentials(first_potentials)
+        other._require_valid("cost", self._first_name, _NO_SCORES)
         return other
 
     def scale(self: Self, factor: float) -> Self:
@@ -326,7 +355,7 @@ class Structure(Potentials):
         factor = checks.as_positive("factor", factor)
         other = self._map_potentials(lambda x: multiply(x, factor))
         if factor > 1:
-            other._require_valid("factor", changed=_NOTHING)
+            other._require_valid("factor", added=_NO_SCORES)
         return other
 
     def restrict(self: Self, allowed: Tensor) -> Self:
@@ -335,10 +364,14 @@ class Structure(Potentials):
         ``allowed`` is bool, of the shape of the first potentials. Train on partially
         labelled outputs with the ``log_partition`` of this structure.
         """
-        main, name = self._first_potentials, self._first_name
-        words, size = f"the shape of {name}", tuple(main.shape)
-        allowed = checks.as_bool_mask("allowed", allowed, size, words, main.device)
-        other = self._with_first_potentials(main.masked_fill(~allowed, -torch.inf))
+        first_potentials, name = self._first_potentials, self._first_name
+        description, size = f"the shape of {name}", tuple(first_potentials.shape)
+        allowed = checks.as_bool_mask(
+            "allowed", allowed, size, description, first_potentials.device
+        )
+        other = self._with_first_potentials(
+            first_potentials.masked_fill(~allowed, -torch.inf)
+        )
         other._require_valid("allowed", name)
         return other
 

@@ -24,8 +24,8 @@ def to_numpy(tensor: Tensor) -> NDArray[Any]:
     tensor = tensor.contiguous()
     if tensor.untyped_storage().resizable():
         tensor = from_dlpack(to_dlpack(tensor))
-    found: NDArray[Any] = tensor.numpy()
-    return found
+    result: NDArray[Any] = tensor.numpy()
+    return result
 
 
 def unwrapped_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
@@ -50,20 +50,22 @@ class PointerTable:
 
     def __init__(
         self,
-        own: Sequence[Tensor],
-        shared: Sequence[Tensor],
+        row_arrays: Sequence[Tensor],
+        shared_arrays: Sequence[Tensor],
         targets: Sequence[Tensor | None] | None = None,
     ) -> None:
-        n = len(own)
-        B = max(own[0].shape[0], 1)
-        self.kept, numbers = [], integer_array("q")
-        for i, x in enumerate((*own, *shared)):
+        n = len(row_arrays)
+        B = max(row_arrays[0].shape[0], 1)
+        self.arrays, numbers = [], integer_array("q")
+        for i, x in enumerate((*row_arrays, *shared_arrays)):
             if not x.is_contiguous():
                 x = x.contiguous()
-            self.kept.append(x)
+            self.arrays.append(x)
             target = None if targets is None else targets[i]
-            place = 0 if target is None else target.data_ptr()
+            target_ptr = 0 if target is None else target.data_ptr()
             size = x.numel()
-            numbers.extend((x.data_ptr(), size // B if i < n else size, i >= n, place))
+            numbers.extend(
+                (x.data_ptr(), size // B if i < n else size, i >= n, target_ptr)
+            )
         self._values_per_output = numbers
-        self.at = numbers.buffer_info()[0], len(self.kept)
+        self.address_and_size = numbers.buffer_info()[0], len(self.arrays)

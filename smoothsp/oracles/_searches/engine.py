@@ -54,7 +54,7 @@ class SearchEngine(Engine):
         hi_lo = sum_hi_lo(structure._gather_entries(structure._used_entries(used)))
         return hi_lo.sum(2).to(dtype), hi_lo
 
-    def entries(self, used: Tensor) -> Tensor:
+    def part_entries(self, used: Tensor) -> Tensor:
         entries: Tensor = self.structure._used_entries(used)
         return entries
 

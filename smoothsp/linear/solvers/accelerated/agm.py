@@ -37,7 +37,7 @@ from smoothsp.linear.solvers.accelerated.scaled_hinge import ScaledHinge
 
 Floats = NDArray[np.float64]
 
-# What a state must have been made with.
+# Settings that a saved state must match.
 _STATE_SETTINGS = (
     "scheme",
     "memory",
@@ -51,11 +51,11 @@ _STATE_SETTINGS = (
     "adaptive",
 )
 SCHEMES = ("primal-smoothing", "dual-smoothing", "decreasing", "dual")
-# Of annealed smoothing: by what mu falls, and how many times its error the gap is then.
+# Annealed smoothing divides mu by 4 when the gap is at most twice the error mu D.
 MU_DECREASE, GAP_TO_ERROR_RATIO = 4.0, 2.0
-# A gap that is not reached: smoothing is annealed for as long as there is one.
+# Target gap of relative tolerances: never reached, so that annealing continues.
 MIN_TARGET_GAP = 1e-100
-# of ``smoothed_tangent``: k
+# argument k of ``smoothed_tangent``
 _TANGENT_OUTPUTS = 5
 
 
@@ -264,7 +264,7 @@ class AGM:
         solver = (_PrimalRun if self.scheme == "primal-smoothing" else _DualRun)(
             self, problem, penalty
         )
-        # said only where they are not the defaults: earlier states say neither
+        # Listed only if they differ from the defaults: older states have neither.
         defaults = {"smoothing": None, "prox": "uniform"}
         names = [
             *_STATE_SETTINGS,
@@ -314,7 +314,7 @@ class _AGMRun(Solver):
         raise NotImplementedError
 
     def _spectral_curvature(self) -> float | None:
-        """The curvature of the risk times mu: features of two classes are a matrix."""
+        """Curvature of the risk times mu by power iteration, for two classes alone."""
         if self.settings.adaptive:
             return None
         problem = self.problem.problem
@@ -340,7 +340,7 @@ class _AGMRun(Solver):
 
     def advance(self) -> str | None:
         if self.iteration.has_stalled:
-            return "no step lowers the objective any more: it is rounding"
+            return "no step decreases the objective by more than rounding error"
         self.iteration.step()
         self.passes += 1
         return None
@@ -354,7 +354,7 @@ class _AGMRun(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         if not self.passes:
-            # there was no time for a pass
+            # A budget or Ctrl-C ended the run before its first pass.
             self.advance()
         self._update_bounds()
         return self.best_primal, self.dual, max(self.best_primal - self.dual, 0.0)
@@ -381,7 +381,7 @@ class _AGMRun(Solver):
 
 
 class _PrimalRun(_AGMRun):
-    """The smoothed risk and the penalty."""
+    """Run that minimises smoothed risk plus penalty."""
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
         self.mu = self.last_mu = 0.0
@@ -400,7 +400,7 @@ class _PrimalRun(_AGMRun):
         start_point = self.penalty.at(w)
         L = settings.lipschitz
         if L is None and (curvature_bound := self._spectral_curvature()) and self.mu:
-            # the second derivative of either smoothing is at most that of the other
+            # The same bound holds for both smoothings.
             L = curvature_bound / self.mu
         L = L or estimate_curvature(self.f, w)
         return self._make_method(
@@ -426,8 +426,8 @@ class _PrimalRun(_AGMRun):
         bound = self.iteration.lower_bound()
         if math.isfinite(bound) or self.settings.domain == "simplex":
             return bound
-        # without curvature only short slopes have bounds; 0 is below the risk, so that
-        # a part of a tangent is
+        # With lambda = 0 the conjugate is finite only for |G| <= l1. The risk is >= 0,
+        # so that a tangent scaled by a factor below 1 is a lower bound, too.
         G, offset = self.iteration.model.G, self.iteration.model.offset
         max_gradient = float(np.abs(G).max(initial=0.0))
         return (
@@ -456,7 +456,7 @@ class _PrimalRun(_AGMRun):
 
 
 class _DualRun(_AGMRun):
-    """The dual, of whose points the tangents are kept."""
+    """Run that maximises the dual; dual variables are stored as tangents."""
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
         if not hasattr(problem, "smoothed_tangent"):
@@ -487,7 +487,7 @@ class _DualRun(_AGMRun):
             mu = settings.mu or settings.target_gap / (2 * D)
         self.f = NegativeDual(self.penalty)
         points = DualSet(problem, self.smoothing, mu)
-        # far from every corner
+        # Large smoothing: the start is in the interior of the dual set.
         large_weight = 1e4 * max(float(problem.risk(w)[0]), 1e-300)
         start_point = points.solve(
             np.append(np.zeros(self.size), 1 / large_weight), 1.0, 0.0
@@ -503,7 +503,7 @@ class _DualRun(_AGMRun):
 
     def _update_bounds(self) -> None:
         x, model = self.iteration.x, self.iteration.model
-        # the gradients of the dual are weights, with a minus
+        # The gradient of the negative dual is -w.
         w = -model.G[:-1]
         if self.settings.domain == "simplex":
             w = np.maximum(w, 0.0) / max(float(w.sum()), 1e-300)

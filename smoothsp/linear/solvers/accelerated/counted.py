@@ -1,4 +1,4 @@
-"""A problem that counts its oracle calls."""
+"""Proxy of a problem that counts its oracle calls."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _COUNTED = (
 
 
 class CountedProblem:
-    """A problem that counts the maxima and sums over outputs that it computes."""
+    """Proxy that adds n to ``calls`` for each method that evaluates all examples."""
 
     def __init__(self, problem: Any) -> None:
         self.problem, self.calls = problem, 0

@@ -1,13 +1,13 @@
 r"""Accelerated gradient methods by estimate functions, with infinite or one memory.
 
-To minimise :math:`J = f + \Psi`, f smooth and Psi simple, both keep a model of J from
-below that they minimise exactly: the first one sums all gradients, the other one keeps
-a single Bregman divergence. All is written per unit of the paper's :math:`A_k`, which
-grows exponentially where J is strongly convex: only :math:`1 / A_k` is kept.
+Both minimise :math:`J = f + \Psi`, f smooth and Psi simple, by exact minima of a lower
+model of J. Infinite memory averages all tangents; one memory keeps a single Bregman
+divergence. Sums are divided by the paper's :math:`A_k`, which grows exponentially for
+strongly convex J: the code stores :math:`1 / A_k`.
 
 The Lipschitz constant L is that of f in units of the divergence,
 :math:`f(x) \le f(y) + \langle \nabla f(y), x - y \rangle + L \, D(x, y)`. If adaptive,
-it is tried downwards at each iteration: the test is what the proof needs, and no more.
+each iteration first tries a smaller L and tests the inequality of the proof.
 
 Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
 Accelerated Gradient Methods", algorithms 1 to 4; the roots in closed form, the
@@ -26,25 +26,25 @@ from smoothsp.linear.solvers.accelerated.prox_terms import Point, SimpleTerm
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
-# How a trial of L grows, and by what the first of an iteration is smaller.
+# Factor on L after a failed test; divisor of L at the start of an iteration.
 L_INCREASE, L_DECREASE = 2.0, 1.5
-# What the test may miss by, of the numbers in it: their rounding.
+# Tolerance of the test, relative to its terms: their rounding error.
 ROUNDING_TOL = 1e-12
-# Trials of L in one iteration before rounding is to blame.
+# Trials of L in one iteration; after them the run has stalled by rounding.
 MAX_TRIALS = 60
 
 
 class Smooth(Protocol):
-    """f: convex, differentiable."""
+    """Convex differentiable function f."""
 
     def value(self, x: Floats) -> float:
-        """F at x."""
+        """Value f(x)."""
 
     def value_and_gradient(self, x: Floats) -> tuple[float, Floats, float]:
-        """F at x, its gradient, and how high the tangent may be at 0.
+        """Value f(x), gradient, and offset of a tangent at 0 for lower bounds.
 
-        That is ``f(x) - <gradient, x>``, or more where f is below what it approximates,
-        to which bounds then belong.
+        The offset is ``f(x) - <gradient, x>``, or larger if f approximates another
+        function from below: bounds then hold for that function.
         """
 
 
@@ -63,7 +63,7 @@ class Model(NamedTuple):
     offset: float
 
     def interpolate(self, weight: float, other: "Model") -> "Model":
-        """The average with a share of another."""
+        """Return (1 - weight) times this model plus weight times another."""
         remaining = 1 - weight
         return Model(
             remaining * self.G + weight * other.G,
@@ -75,7 +75,7 @@ class Model(NamedTuple):
 
 
 def divergence(z: Point, y: Point) -> float:
-    """``D(z, y)``."""
+    """Bregman divergence ``D(z, y)`` of d."""
     return z.d - y.d - float(y.mirror @ (z.x - y.x))
 
 
@@ -110,7 +110,7 @@ class Iteration:
         self.f, self.simple, self.adaptive = f, simple, adaptive
         self.l1, self.l2 = strong_convexity, simple.strong
         self.lam = self.l1 + self.l2
-        # of the curvature of Psi only where its value at mixtures is known
+        # l2 of Psi counts at mixtures only if Psi can be evaluated there.
         self.mixture_l2 = self.l2 if simple.mixes else 0.0
         self.L = self._clamp_lipschitz(lipschitz)
         self.prox_centre, self.x, self.psi = start, start.x, start.psi
@@ -127,7 +127,7 @@ class Iteration:
         return max(L, self.l1 * (1 + 1e-6), 1e-300)
 
     def _tangent(self, u: Floats) -> tuple[Model, float, Point | None]:
-        """The model of f at u alone, f there, and the point if f bends."""
+        """Tangent model of f at u, f(u), and the point u if f is strongly convex."""
         value, gradient, offset = self.f.value_and_gradient(u)
         self.evaluations += 1
         c = value - float(gradient @ u)
@@ -138,7 +138,7 @@ class Iteration:
         return Model(gradient, c, point.mirror, lift, offset), value, point
 
     def _mix(self, weight: float, z: Point) -> tuple[Floats, float]:
-        """The mixture of x and z, and Psi there, or what it is at most."""
+        """Mixture of x and z, and Psi there, or an upper bound of it."""
         x = (1 - weight) * self.x + weight * z.x
         if self.simple.mixes:
             return x, self.simple.at(x).psi
@@ -147,7 +147,7 @@ class Iteration:
     def _passes_test(
         self, x: Floats, psi: float, bound: float, magnitude: float
     ) -> bool:
-        """Whether J at x is at most the bound, which is a sum of terms of that size."""
+        """Whether J(x) <= bound up to rounding of terms of this magnitude."""
         if not self.adaptive:
             return True
         value = self.f.value(x) + psi
@@ -164,7 +164,7 @@ class Iteration:
                 self.L = L
                 return
             L *= L_INCREASE
-        # no L is large enough: what is left is rounding
+        # No L passes the test: decreases are below rounding error.
         self.has_stalled = True
 
     def lower_bound(self) -> float:
@@ -186,7 +186,7 @@ class Iteration:
         )
 
     def state(self) -> State:
-        """All that changes."""
+        """Arrays from which ``load`` continues the run."""
         offset, start = self.model.offset, self.prox_centre
         return {
             "start": start.x.copy(),
@@ -212,7 +212,7 @@ class Iteration:
         }
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         L, self.psi, d, psi, c, e, offset = (float(x) for x in state["numbers"])
         self.L, self.x = L, state["x"].copy()
         self.z = Point(state["z"].copy(), state["mirror"].copy(), d, psi)
@@ -272,7 +272,7 @@ class InfiniteMemory(Iteration):
         return ratio, ratio / (1 + ratio), self.inverse_weight / (1 + ratio)
 
     def _gradient_point(self, ratio: float, weight: float) -> Floats:
-        """Point of the next tangent: a mixture of x and z."""
+        """Point of the next gradient: a mixture of x and z."""
         if self.k == 0:
             return self.prox_centre.x
         t1, t2, t3 = (
@@ -286,11 +286,11 @@ class InfiniteMemory(Iteration):
         return u
 
     def state(self) -> State:
-        """All that changes."""
+        """Arrays from which ``load`` continues the run."""
         return {**super().state(), "inverse": np.array(self.inverse_weight)}
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         super().load(state)
         self.inverse_weight = float(state["inverse"])
 
@@ -301,7 +301,7 @@ class OneMemory(Iteration):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.divergence_weight = self.estimate = math.nan
-        # the product of 1 - a_i: the share of the first tangent in the average
+        # prod_i (1 - a_i): weight of the first tangent in the average
         self.first_weight = 1.0
 
     def step(self) -> None:
@@ -358,12 +358,12 @@ class OneMemory(Iteration):
         return True
 
     def state(self) -> State:
-        """All that changes."""
+        """Arrays from which ``load`` continues the run."""
         memory = np.array([self.divergence_weight, self.estimate, self.first_weight])
         return {**super().state(), "memory": memory}
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         super().load(state)
         self.divergence_weight, self.estimate, self.first_weight = (
             float(x) for x in state["memory"]

@@ -17,25 +17,25 @@ def largest_eigenvalue(
     max_products: int = 100,
     seed: int = 0,
 ) -> float:
-    """The largest eigenvalue of a symmetric operator >= 0, from below.
+    """Estimate the largest eigenvalue of a positive semidefinite operator from below.
 
     Parameters
     ----------
     apply
-        The product with a vector.
+        Product of the operator with a vector.
     size
-        Of the vector.
+        Length of the vector.
     tol
         Relative change at which to stop.
     most
-        Products at most.
+        Maximum number of products.
     seed
-        Of the first vector.
+        Seed of the first vector.
 
     Notes
     -----
-    Power iteration. What it finds may be short by a few hundredths: multiply by 1.05,
-    or begin trials of a Lipschitz constant below it.
+    Power iteration. The estimate may be a few percent too small: multiply it by 1.05,
+    or start an adaptive search there.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def largest_eigenvalue(
 
 
 def estimate_curvature(f: Any, x: Floats) -> float:
-    """Curvature along the gradient: an estimate of L, from below."""
+    """Estimate L from below by the curvature along the gradient."""
     _, gradient, _ = f.value_and_gradient(x)
     norm = float(np.linalg.norm(gradient))
     if not norm > 0:

@@ -1,4 +1,4 @@
-"""Excessive gaps: primal and dual variables that certify each other."""
+"""Pragam: primal-dual gap minimisation by the excessive gap technique."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -14,10 +14,10 @@ from smoothsp.linear.problems.binary import BinaryProblem
 
 Floats = NDArray[np.float64]
 
-# of an adaptive constant: after a trial that failed, and before the next step
+# Adaptive L: factor after a failed trial, divisor at the start of a step.
 _L_INCREASE, _L_DECREASE = 2.0, 1.5
 _RELATIVE_ROUNDING = 1e-12
-# the least L, times the largest dual variable: with less, rounding hides the box
+# Smallest L times the largest bound: below it rounding exceeds the bounds.
 _MIN_L_FACTOR = 1e-6
 
 
@@ -118,9 +118,9 @@ class Pragam:
 
 
 class _Iterate(NamedTuple):
-    """Weights and their scores, dual variables, mu and L.
+    """Iterate: weights and their scores, dual variables, mu and L.
 
-    ``ahead`` is what the next step begins with, if that is known.
+    ``next_mix`` is the mixed dual point of the next step, if computed already.
     """
 
     w: Floats
@@ -134,7 +134,7 @@ class _Iterate(NamedTuple):
 
 
 def _tau(k: int) -> float:
-    """Tau of step k where L is fixed."""
+    """Step weight tau_k = 2 / (k + 3) with fixed L."""
     return 2 / (k + 3)
 
 
@@ -150,7 +150,7 @@ class _PragamRun(Solver):
         self.lipschitz = lipschitz
         self.adaptive = lipschitz == "adaptive"
         self.min_L = _MIN_L_FACTOR / float(problem.bounds.max())
-        # a sample alone has no more curvature than all of them, nor all than their sum
+        # |K|^2 is at most the sum of squared norms: no larger L is needed.
         self.max_L = max(float(problem.squares.sum()) / lam, self.min_L)
         self.iterate: _Iterate | None = None
 
@@ -172,7 +172,7 @@ class _PragamRun(Solver):
         else:
             iterate = self.iterate
             next_iterate = self._make_step(iterate, _tau(iterate.k), iterate.L)
-        # one assignment, which Ctrl-C does not take apart
+        # One assignment, which Ctrl-C cannot split.
         self.iterate = next_iterate
 
     def _first_iterate(self) -> _Iterate:
@@ -188,7 +188,7 @@ class _PragamRun(Solver):
         L, calls = max(float(problem.squares.max()) / lam, self.min_L), 0
         while True:
             alpha = problem.project(np.full(n, 1 / L))
-            # of the projection, and of the test
+            # The projection and the test cost n calls each.
             calls += 2 * n
             iterate = _Iterate(zero_w, zero_scores, alpha, L, L, 0, calls)
             if self._gap_is_excessive(iterate) or self.max_L <= L:
@@ -200,7 +200,7 @@ class _PragamRun(Solver):
         return max(min(estimate, self.max_L), self.min_L)
 
     def _smoothed_duals(self, iterate: _Iterate) -> Floats:
-        """The dual variables of the smoothed objective at w."""
+        """Dual variables that attain the smoothed risk at w."""
         margin_deficits = 1 - self.problem.y * iterate.scores
         return self.problem.project(margin_deficits / iterate.mu)
 
@@ -211,12 +211,12 @@ class _PragamRun(Solver):
         beta, w = next_mix[0], next_mix[1] / self.lam
         mu, k = (1 - tau) * iterate.mu, iterate.k + 1
         next_mu_tau = None if self.adaptive else (mu, _tau(k))
-        # scores of the mean by linearity: no product
+        # Scores are linear in w: no product with X is needed.
         alpha, scores, following_mix = self.problem.climb(
             beta, w, iterate.scores, tau, L, next_mu_tau
         )
         mean = (1 - tau) * iterate.w + tau * w
-        # two projections; one ahead of its step counts in that
+        # Two projections; one computed in advance counts in its own step.
         calls = iterate.calls + 2 * len(self.problem)
         return _Iterate(mean, scores, alpha, mu, L, k, calls, following_mix)
 
@@ -225,7 +225,7 @@ class _PragamRun(Solver):
         while True:
             iterate = iterate._replace(calls=iterate.calls + len(self.problem))
             ratio = iterate.mu / L
-            # tau^2 / (1 - tau) = mu / L
+            # Root of tau^2 / (1 - tau) = mu / L, the largest step that keeps the gap.
             tau = 2 / (1 + math.sqrt(1 + 4 / ratio))
             candidate = self._make_step(iterate, tau, L)
             iterate = iterate._replace(calls=candidate.calls)
@@ -252,7 +252,7 @@ class _PragamRun(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         if self.iterate is None:
-            # there was no time for a pass
+            # A budget or Ctrl-C ended the run before its first pass.
             self.advance()
         iterate = self.iterate
         assert iterate is not None

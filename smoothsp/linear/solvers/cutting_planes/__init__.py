@@ -1,1 +1,1 @@
-"""Cutting planes, and the small problem that they leave."""
+"""Cutting-plane methods: BMRM and its models of the risk."""

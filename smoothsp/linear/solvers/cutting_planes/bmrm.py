@@ -20,9 +20,9 @@ from smoothsp.linear.solvers.cutting_planes.models import AllCuts, AveragedCut, 
 
 Floats = NDArray[np.float64]
 
-# rounds without a better bound or objective after which the rest is rounding
+# Rounds without a better bound or objective after which the run stops.
 _MAX_IDLE_ROUNDS = 10
-# what a sum may lose of the size of its terms
+# Rounding error of a sum, relative to the magnitude of its terms.
 _RELATIVE_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
@@ -134,11 +134,11 @@ class BMRM:
 
 
 class _BundleState(NamedTuple):
-    """All that changes; replaced by one assignment, which Ctrl-C does not split."""
+    """State of a run; replaced by one assignment, which Ctrl-C cannot split."""
 
     cuts: Model
     w: Floats
-    # risk and slope at w, once known
+    # risk and its gradient at w, None before the evaluation
     value_and_gradient: tuple[float, Floats] | None
     best: float
     best_w: Floats
@@ -204,11 +204,11 @@ class _BMRMRun(Solver):
 
     def advance(self) -> str | None:
         if self.bundle_state.num_idle_rounds >= _MAX_IDLE_ROUNDS:
-            return "no tangent raises the lower bound any more: it is rounding"
+            return "no tangent raises the lower bound by more than rounding error"
         value, gradient = self._evaluate()
         bundle_state, lam = self.bundle_state, self.lam
         inner_product = float(bundle_state.w @ gradient)
-        # a tangent that rounding lifts above the risk would prove too much
+        # Lower the tangent by its rounding error: it must not exceed the risk.
         rounding = _RELATIVE_ROUNDING * (abs(value) + abs(inner_product))
         cuts = bundle_state.cuts.add(gradient, value - inner_product - rounding)
         p, offset, spread, length = cuts.average
@@ -236,7 +236,7 @@ class _BMRMRun(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         if not self.bundle_state.passes:
-            # there was no time for a pass
+            # A budget or Ctrl-C ended the run before its first pass.
             self.advance()
         self._evaluate()
         best, dual = self.bundle_state.best, self.bundle_state.dual

@@ -1,4 +1,4 @@
-"""Cutting-plane models of a convex risk, and their minima."""
+"""Cutting-plane models of a convex risk: maximum of cuts, or one averaged cut."""
 
 import math
 from typing import Any, NamedTuple, Protocol
@@ -12,16 +12,16 @@ from smoothsp._kernels.combinatorial.cutting_planes import LANES
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
-# the first room for cuts: at most so many numbers, or 8 cuts
+# Initial capacity: 64 cuts, but at most 2^22 numbers, and at least 8 cuts.
 _MAX_INITIAL_NUMBERS, _INITIAL_CUTS = 2**22, 64
 
 
 class CutAverage(NamedTuple):
-    """The mean of cuts that a dual point is; of their sizes, what bounds rounding."""
+    """Convex combination of cuts, with the magnitudes that bound its rounding error."""
 
     p: Floats
     offset: float
-    # means of the sizes of offsets, and of the lengths of slopes
+    # weighted means of |offset| and of the norms of gradients
     spread: float
     length: float
 
@@ -38,21 +38,21 @@ class Model(Protocol):
     def add(self, gradient: Floats, offset: float) -> "Model":
         """The model with one more cut ``<w, slope> + offset``, minimised.
 
-        This one stays as it is, so that a pass can be given up; of what ``add`` made of
-        it, only the last holds.
+        This model does not change, so that a pass can be discarded. Models returned by
+        ``add`` share buffers: only the last one is valid.
         """
 
     def state(self) -> State:
-        """All that matters to the next cut."""
+        """Arrays from which ``load`` continues the run."""
 
     def load(self, state: State) -> "Model":
-        """The model of a state."""
+        """Return the model of a saved state."""
 
 
 class AllCuts:
     """The maximum of all cuts, minimised by its dual, a quadratic over the simplex.
 
-    Cuts without weight for ``drop_after`` rounds are forgotten; None keeps all.
+    Cuts with weight 0 for ``drop_after`` rounds are dropped; None keeps all.
 
     Notes
     -----
@@ -63,16 +63,16 @@ class AllCuts:
     def __init__(self, size: int, lam: float, drop_after: int | None) -> None:
         self.lam, self.drop_after = lam, drop_after
         self.average = CutAverage(np.zeros(size), 0.0, 0.0, 0.0)
-        # where in the room each cut is, oldest first
+        # row of each cut in the buffer, oldest first
         self.slots = np.zeros(0, dtype=np.int64)
-        # offset, weight, rounds without weight
+        # columns: offset, weight, rounds without weight
         self.cuts = np.zeros((0, 3))
         self.buffer = _CutBuffer.allocate(
             max(8, min(_INITIAL_CUTS, _MAX_INITIAL_NUMBERS // max(size, 1))), size
         )
 
     def add(self, gradient: Floats, offset: float) -> "AllCuts":
-        """One more cut, and the quadratic programme anew."""
+        """Add a cut and solve the quadratic programme."""
         t = len(self.slots) + 1
         buffer = self.buffer
         if t > len(buffer.gradients):
@@ -107,7 +107,7 @@ class AllCuts:
         return model
 
     def _resize_buffer(self, size: int) -> "_CutBuffer":
-        """Resize the buffers and keep the places of the cuts."""
+        """Return a larger buffer with the cuts in the same rows."""
         t, buffer = (
             len(self.buffer.gradients),
             _CutBuffer.allocate(size, len(self.average.p)),
@@ -117,7 +117,7 @@ class AllCuts:
         return buffer
 
     def state(self) -> State:
-        """All that matters to the next cut."""
+        """Arrays from which ``load`` continues the run."""
         at = self.slots
         return {
             "slopes": self.buffer.gradients[at, : len(self.average.p)],
@@ -128,7 +128,7 @@ class AllCuts:
         }
 
     def load(self, state: State) -> "AllCuts":
-        """The model of a state."""
+        """Return the model of a saved state."""
         t, size = np.shape(state["slopes"])
         buffer = (
             self.buffer
@@ -143,9 +143,9 @@ class AllCuts:
 
 
 class _CutBuffer(NamedTuple):
-    """Slopes in rows, and their products; not all rows are in use.
+    """Gradients of cuts in rows, and their inner products; some rows are unused.
 
-    Rows begin and end at whole vectors, and have zeros after the slope.
+    Rows start at multiples of the SIMD width and are padded with zeros.
     """
 
     gradients: Floats
@@ -180,7 +180,7 @@ class AveragedCut:
         self.average = CutAverage(np.zeros(0), 0.0, 0.0, 0.0) if at is None else at
 
     def add(self, gradient: Floats, offset: float) -> "AveragedCut":
-        """One more cut."""
+        """Move the average towards a new cut by exact line search."""
         length = math.sqrt(float(gradient @ gradient))
         new = CutAverage(gradient, offset, abs(offset), length)
         if not self.has_cuts:
@@ -196,7 +196,7 @@ class AveragedCut:
         return AveragedCut(self.lam, CutAverage(p, *means))
 
     def state(self) -> State:
-        """All that matters to the next cut."""
+        """Arrays from which ``load`` continues the run."""
         at = self.average
         return {
             "begun": np.array(self.has_cuts),
@@ -206,7 +206,7 @@ class AveragedCut:
         }
 
     def load(self, state: State) -> "AveragedCut":
-        """The model of a state."""
+        """Return the model of a saved state."""
         if not state["begun"]:
             return AveragedCut(self.lam)
         length, spread = (float(x) for x in state["sizes"])

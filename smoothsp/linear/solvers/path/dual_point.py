@@ -1,4 +1,4 @@
-"""A dual point of one problem that goes from one lambda to the next."""
+"""Dual point of a problem that moves from one lambda to the next."""
 
 import dataclasses
 import math
@@ -19,9 +19,9 @@ from smoothsp.linear.problems import LinearProblem
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
-# So large that scores are nothing beside costs: whole steps to the worst outputs.
+# Lambda at which scores are negligible beside costs: full steps to costliest outputs.
 _HUGE_LAMBDA = 2.0**100
-# Times weights: costs are nothing beside scores.
+# Factor of weights at which costs are negligible beside scores.
 _HUGE_SCALE = 2.0**20
 
 
@@ -34,7 +34,7 @@ class StepSettings:
     cache: bool
     seed: int
     refresh_every: int
-    # of the weights; arrays neither print nor compare well
+    # Excluded from repr and ==, which are ambiguous for arrays.
     bounds: tuple[Any, Any] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
@@ -57,7 +57,7 @@ class StepSettings:
         return f"{self!r} bounds={arrays.checksum(*bounds)}"
 
     def engine_settings(self, lam: float) -> run_monitor.EngineSettings:
-        """Plan of a solver at one lambda."""
+        """Settings of the engine at one lambda."""
         lower, upper = run_monitor.check_bounds(self.bounds)
         return run_monitor.EngineSettings(
             lam=lam,
@@ -73,9 +73,9 @@ class StepSettings:
 
 
 class DualPoint:
-    """A dual point that moves at one lambda, and then from one lambda to the next.
+    """Dual variables that improve at one lambda and move to the next.
 
-    ``exact`` tells whether the estimates are the gaps themselves.
+    ``has_exact_gaps``: whether the gap estimates are exact.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class DualPoint:
         self.n = len(problem)
         self.engine.hinges = np.zeros(self.n)
         self.passes_since_certificate, self.has_exact_gaps = 0, False
-        # calls of the oracle that the engine does not count
+        # oracle calls outside the engine
         self.extra_oracle_calls = 0
         self.primal = self.gap = math.nan
 
     @property
     def lam(self) -> float:
         """The lambda of the dual point."""
-        return float(self.engine.engine_settings.lam)
+        return float(self.engine.settings.lam)
 
     @property
     def oracle_calls(self) -> int:
@@ -102,7 +102,7 @@ class DualPoint:
         return int(self.engine.oracle_calls) + self.extra_oracle_calls
 
     def compute_certificate(self) -> float:
-        """The exact gap of each example, and their sum."""
+        """Compute the exact gap of each example; return their sum."""
         engine = self.engine
         if engine.num_certificates % REBUILD_PERIOD == REBUILD_PERIOD - 1:
             engine.rebuild_weights()
@@ -115,7 +115,7 @@ class DualPoint:
     def run_to_gap(
         self, target_gap: float, is_exhausted: Callable[[], bool]
     ) -> float | None:
-        """Steps until the gap is at most ``goal``; None if a budget ends before."""
+        """Make passes until the gap is <= ``target_gap``; None if a limit ends them."""
         gap_floor = STOP_SAMPLING_FRACTION * target_gap
         while True:
             estimated_gap = float(self.engine.gap_estimates.sum())
@@ -162,16 +162,14 @@ class DualPoint:
 
     def _set_lambda(self, rho: float, gap: float) -> None:
         engine = self.engine
-        engine.engine_settings = dataclasses.replace(
-            engine.engine_settings, lam=rho * self.lam
-        )
-        # a gap of 0 turns the global part of the cache's criterion off
+        engine.settings = dataclasses.replace(engine.settings, lam=rho * self.lam)
+        # Gap 0 disables the global term of the cache rule.
         engine.last_gap = gap if self.has_exact_gaps else 0.0
 
     # saving
 
     def state(self) -> State:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
         return {
             **self.engine.state(),
             "walk": np.array(
@@ -188,13 +186,11 @@ class DualPoint:
         }
 
     def load(self, state: State) -> None:
-        """Go on from a saved state."""
+        """Restore the arrays of ``state``."""
         lam, passes_since_certificate, has_exact_gaps, extra_oracle_calls = state[
             "walk"
         ]
-        self.engine.engine_settings = dataclasses.replace(
-            self.engine.engine_settings, lam=float(lam)
-        )
+        self.engine.settings = dataclasses.replace(self.engine.settings, lam=float(lam))
         self.engine.load(state)
         self.engine.hinges = np.array(state["hinges"])
         self.passes_since_certificate, self.has_exact_gaps, self.extra_oracle_calls = (
@@ -207,7 +203,7 @@ class DualPoint:
 
 
 def check_cone_bounds(bounds: Any) -> tuple[Any, Any] | None:
-    """Bounds of weights that may be multiplied by any positive number."""
+    """Validate bounds of a cone: 0 or None, kept by positive multiples."""
     for name, bound, default in zip(
         ("lower", "upper"),
         run_monitor.check_bounds(bounds),
@@ -228,7 +224,9 @@ def check_cone_bounds(bounds: Any) -> tuple[Any, Any] | None:
 def initial_dual_point(
     problem: Any, step_settings: StepSettings, target_gap: float
 ) -> tuple[DualPoint, float, float]:
-    """A dual point whose gap is at most ``goal`` here and above, lambda^inf, alone.
+    """Return a dual point optimal up to ``target_gap`` at lambda^inf and above.
+
+    Also returns lambda^inf, and the lambda of separable examples.
 
     All weight on the outputs of largest cost, ``y~_i = argmax_y L_i(y)``, gives with
     ``psi~ = (1/n) sum_i psi_i(y~_i)`` the weights ``psi~ / lambda``, whose gap is at
@@ -236,9 +234,9 @@ def initial_dual_point(
 
         (||psi~||^2 + (1/n) sum_i theta_i) / lambda,  theta_i = max_y -<psi~, psi_i(y)>.
 
-    With bounds psi~ stands for what is left of it within them. If psi~ is 0, so is
-    lambda^inf, and weights 0 are optimal everywhere. At the third each example would
-    be fitted if it had no features in common with others.
+    With bounds psi~ is clipped to them. If psi~ is 0, so is lambda^inf, and weights 0
+    are optimal for all lambda. At the lambda of separable examples each example would
+    be fitted if it shared no features with others.
 
     Notes
     -----
@@ -256,7 +254,7 @@ def initial_dual_point(
         return dual_point, 0.0, separable_lambda
     theta = engine.problem.hinges(_HUGE_SCALE * psi) / _HUGE_SCALE
     dual_point.extra_oracle_calls += n
-    # of a vast goal no smaller one than has weights whose squares are numbers
+    # A huge target gap must not give weights whose squares overflow.
     lam_infinity = max((norm + float(theta.mean())) / target_gap, norm / _HUGE_LAMBDA)
     dual_point.scale_weights(lam_infinity / _HUGE_LAMBDA)
     dual_point.compute_certificate()
@@ -264,7 +262,7 @@ def initial_dual_point(
 
 
 def _separable_lambda(dual_point: DualPoint) -> float:
-    """The least ``|psi_i|^2 / (n L_i)`` for the outputs of largest cost."""
+    """Smallest ``|psi_i|^2 / (n L_i)`` over examples, for the costliest outputs."""
     n = dual_point.n
     costs, squared_norms = dual_point.engine.expected_costs_and_squared_norms()
     is_positive = (squared_norms > 0) & (costs > 0)

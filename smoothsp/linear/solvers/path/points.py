@@ -1,4 +1,4 @@
-"""The loop of what goes from one lambda to the next: a path, a grid."""
+"""Run over a sequence of lambdas: base of the regularisation path and of grids."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from smoothsp.linear.solvers.path.solution import PathPoint
 
 @dataclass(frozen=True)
 class PointLimits:
-    """Budget and callback of a run, checked."""
+    """Limits and callback of a run over lambdas, validated."""
 
     max_passes: int
     max_seconds: float | None
@@ -36,16 +36,15 @@ class PointLimits:
 
 
 class PointRun:
-    """The points so far, and the dual point on its way to the next.
+    """Run with its points so far, and the dual point at the next lambda.
 
-    What paths and grids share: budgets, Ctrl-C, the bar, the callback with its state,
-    what is saved, and how a saved run goes on. Where the next point is, each says
-    itself, in ``_add`` and ``_prepare``.
+    Handles limits, Ctrl-C, the progress bar, the callback and saved states. Subclasses
+    choose the next lambda in ``_make_point`` and ``_move_to_next``.
 
     Parameters
     ----------
     settings
-        All parameters in words: a state goes on only where they are the same.
+        Parameters as text; a state of other settings raises an error.
     """
 
     name, unit = "", ""
@@ -56,7 +55,7 @@ class PointRun:
         self._start, self._previous_seconds = clock.seconds_without_compilation(), 0.0
         self.points: list[PathPoint] = []
         self.status = ""
-        # oracle calls of dual points that were given up
+        # oracle calls of earlier dual points
         self.previous_oracle_calls = 0
 
     @property
@@ -72,7 +71,7 @@ class PointRun:
         return self.previous_oracle_calls + self.dual_point.oracle_calls
 
     def run_loop(self, target_gap: float, total: int | None = None) -> None:
-        """Run to the last point or the end of a budget, with a gap of ``goal``."""
+        """Make points with gaps of at most ``target_gap`` until a limit or the end."""
         bar = None
         try:
             bar_options = {"total": total, "initial": len(self.points)}
@@ -105,11 +104,11 @@ class PointRun:
         return bool(self.status)
 
     def _move_to_next(self) -> bool:
-        """Before the steps to the next point; whether there are any to make."""
+        """Move to the next lambda; return False to end the run."""
         return not self._is_exhausted()
 
     def _make_point(self) -> PathPoint | None:
-        """The gap is small enough: a point, if there is one here."""
+        """Make the point of the current lambda; None to retry at another lambda."""
         raise NotImplementedError
 
     def _record_point(self) -> None:
@@ -123,7 +122,7 @@ class PointRun:
                 self.status = self.status or "stopped by the callback"
 
     def state(self) -> State:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
         values = [
             (p.lam, p.primal, p.gap, p.oracle_calls, p.seconds, p.begins)
             for p in self.points
@@ -139,7 +138,7 @@ class PointRun:
         }
 
     def load(self, state: State) -> None:
-        """Go on from a state, of the same settings and examples."""
+        """Restore the arrays of ``state``; raise for other settings or examples."""
         saved_settings = str(state.get("path_rules", f"no state of a {self.name}"))
         if saved_settings != self.settings:
             raise ValueError(

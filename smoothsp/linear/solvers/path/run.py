@@ -1,4 +1,4 @@
-"""One way down the regularisation path, breakpoint by breakpoint."""
+"""Run along the regularisation path, from breakpoint to breakpoint."""
 
 import dataclasses
 import math
@@ -18,19 +18,18 @@ from smoothsp.linear.solvers.path.dual_point import (
 from smoothsp.linear.solvers.path.points import PointLimits, PointRun
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
-# Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it
-# may change at once.
+# Log-ratio of neighbouring lambdas: initial value, maximum, largest factor of change.
 _INITIAL_LOG_STEP, _MAX_LOG_STEP, _MAX_STEP_CHANGE = 2.0, 2.5, 2.0
-# How far lambda has to fall without an effect on the minimum.
+# The path is flat if lambda decreases by this factor without effect on the minimum.
 _FLAT_RATIO = 10.0
-# What the bound between two breakpoints should come to, and what their gaps do, over
-# eps and the goal.
+# Targeted bound between breakpoints over eps; expected gap of a breakpoint over its
+# target.
 _BOUND_TARGET, _EXPECTED_GAP = 0.95, 0.95
 
 
 @dataclass(frozen=True)
 class PathSettings:
-    """The parameters of a path, checked."""
+    """Parameters of a path, validated."""
 
     eps: float
     kappa: float
@@ -50,7 +49,7 @@ class PathSettings:
 
     @property
     def target_gap(self) -> float:
-        """The gap to reach at a breakpoint."""
+        """Largest gap of a breakpoint."""
         return self.kappa * self.eps
 
     def __str__(self) -> str:
@@ -58,7 +57,7 @@ class PathSettings:
 
 
 class PathRun(PointRun):
-    """The breakpoints so far, and the dual point below the last one."""
+    """Breakpoints so far, and the dual point at a smaller lambda."""
 
     name, unit = "path", " breakpoints"
 
@@ -127,9 +126,9 @@ class PathRun(PointRun):
         )
 
     def _update_log_step(self, point: PathPoint, bound: float) -> None:
-        """Update the distance to the next breakpoint.
+        """Update the log-ratio to the next lambda.
 
-        What the bound exceeds the two gaps by is about quadratic in the stride.
+        The bound minus the mean gap is about quadratic in the log-ratio.
         """
         previous, settings = self.points[-1], self.path_settings
         log_ratio = math.log(previous.lam / point.lam)
@@ -146,10 +145,10 @@ class PathRun(PointRun):
         self.log_step = min(change * log_ratio, _MAX_LOG_STEP)
 
     def _is_flat(self, w: Floats) -> bool:
-        """Whether a tenth of lambda changed the minimum by eps at most.
+        """Whether the minimum at 10 lambda exceeds that at lambda by at most eps.
 
-        It cannot be more at 10 lambda than these weights have there. Where lambda is so
-        large that examples need not be fitted yet, that says nothing.
+        The minimum at 10 lambda is at most the objective of these weights there. The
+        test holds only for lambdas at which separable examples would be fitted.
         """
         dual_point, norm = self.dual_point, float(np.dot(w, w))
         change = dual_point.gap + (_FLAT_RATIO - 1) * dual_point.lam / 2 * norm
@@ -161,7 +160,7 @@ class PathRun(PointRun):
     def _decrease_lambda(self, w: Floats) -> None:
         """Move to the next lambda with equal weights."""
         dual_point, settings = self.dual_point, self.path_settings
-        # the gap of an example is its hinge over n less delta_i
+        # gap_i = hinge_i / n - delta_i; at rho lambda it grows by (1 - rho) delta_i.
         gap_slopes = (
             dual_point.engine.hinges / dual_point.n - dual_point.engine.gap_estimates
         )
@@ -188,7 +187,7 @@ class PathRun(PointRun):
         dual_point.shrink_duals(rho, gap_slopes)
 
     def _lowest_lambda(self) -> float:
-        """Down to where the last weights are good."""
+        """Smallest lambda at which the last weights are within eps of the minimum."""
         if self.complete:
             return 0.0
         last_point = self.points[-1]
@@ -198,7 +197,7 @@ class PathRun(PointRun):
         return rho * last_point.lam
 
     def solution(self) -> PathSolution:
-        """The outcome."""
+        """Solution with the current weights and the last certificate."""
         return PathSolution(
             points=self.points,
             ends_at=self._lowest_lambda(),
@@ -213,7 +212,7 @@ class PathRun(PointRun):
         )
 
     def state(self) -> State:
-        """All that changes, as arrays."""
+        """Arrays from which ``load`` continues the run."""
         return {
             **super().state(),
             "infinity": np.array(self.lam_infinity),
@@ -223,7 +222,7 @@ class PathRun(PointRun):
         }
 
     def load(self, state: State) -> None:
-        """Go on from a state, of the same rules and examples."""
+        """Restore the arrays of ``state``; raise for other settings or examples."""
         super().load(state)
         self.lam_infinity, self.separable_lambda = (
             float(state["infinity"]),
@@ -235,12 +234,12 @@ class PathRun(PointRun):
 
 
 def mean_hinge(point: PathPoint) -> float:
-    """The mean hinge at the weights of a breakpoint."""
+    """Mean hinge loss at the weights of a breakpoint."""
     return point.primal - point.lam / 2 * float(np.dot(point.w, point.w))
 
 
 def dual_chord(above: PathPoint, below: PathPoint, lam: float) -> float:
-    """A bound below the least objective, for lambda between two breakpoints."""
+    """Lower bound of the minimum between two breakpoints, linear in lambda."""
     weight = (lam - below.lam) / (above.lam - below.lam)
     low, high = below.primal - below.gap, above.primal - above.gap
     return low + weight * (high - low)
