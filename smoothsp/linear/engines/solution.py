@@ -47,12 +47,12 @@ class Resumable:
     @contextmanager
     def with_state(
         self,
-        get_state: Callable[[], State],
+        take: Callable[[], State],
         weights: Callable[[], NDArray[Any]] | None = None,
     ) -> Iterator[None]:
         """Make ``state`` and ``w`` available during a callback."""
         # Plain attributes, not dataclass fields: records compare by their numbers.
-        accessors = {"_take": get_state, "_weights": weights}
+        accessors = {"_take": take, "_weights": weights}
         for name, function in accessors.items():
             object.__setattr__(self, name, function)
         try:

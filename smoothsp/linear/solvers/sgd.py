@@ -161,15 +161,15 @@ class SGD:
         )
 
     def plan(
-        self, pass_index: int, n: int
+        self, number: int, n: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Order, step sizes and weights in the average of a pass, each ``(n,)``."""
-        rng = np.random.Generator(np.random.PCG64([self.seed, pass_index]))
+        rng = np.random.Generator(np.random.PCG64([self.seed, number]))
         uniform = self.sampling == "uniform"
         order = rng.integers(n, size=n) if uniform else rng.permutation(n)
-        t = pass_index * n + np.arange(1, n + 1)
+        t = number * n + np.arange(1, n + 1)
         average_weights: NDArray[Any] = np.zeros(n)
-        if self.averaging != "none" and pass_index >= self.average_after:
+        if self.averaging != "none" and number >= self.average_after:
             weighted = self.averaging == "weighted"
             average_weights = (
                 t - float(self.average_after * n) if weighted else np.ones(n)

@@ -175,12 +175,12 @@ class CappedSimplex:
     mixes = True
 
     def __init__(
-        self, magnitudes: int, lam: float = 0.0, cap: float = math.inf
+        self, size: int, lam: float = 0.0, cap: float = math.inf
     ) -> None:
-        self.size = checks.as_positive_int("size", magnitudes)
+        self.size = checks.as_positive_int("size", size)
         self.strong = checks.as_nonnegative("lam", lam)
-        if not cap * magnitudes >= 1:
-            raise ValueError(f"cap: expected at least 1 / {magnitudes}, got {cap!r}")
+        if not cap * size >= 1:
+            raise ValueError(f"cap: expected at least 1 / {size}, got {cap!r}")
         self.cap = float(cap)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
