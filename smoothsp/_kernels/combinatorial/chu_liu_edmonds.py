@@ -22,7 +22,9 @@ from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
-def best_tree(first, last, address, shape, lengths, single, heads, values, found):
+def best_tree(
+    first, last, address, shape, lengths, single_root, heads, values, feasible
+):
     """Fill heads[B, n] of a best tree, -1 past the length, its score, and found[B].
 
     Arcs, of the type of values[B], and lengths are at addresses; at 0 there are none,
@@ -34,24 +36,24 @@ def best_tree(first, last, address, shape, lengths, single, heads, values, found
     arcs = carray(address, shape, values)
     sizes = carray(lengths, (shape[0],), np.int64)
     n = shape[1] - 1
-    value, enters, marks = scratch(n)
+    value, entry_word, marks = make_scratch(n)
     for b in range(first, last):
         m = sizes[b] if lengths else n
-        fill(arcs[b], m, value, enters)
-        nodes = grow(value, enters, marks, m, single)
-        found[b] = nodes >= 0
-        expand(marks, m, nodes)
+        fill_arc_scores(arcs[b], m, value, entry_word)
+        nodes = contract_cycles(value, entry_word, marks, m, single_root)
+        feasible[b] = nodes >= 0
+        expand_cycles(marks, m, nodes)
         total = 0.0
         for v in range(n):
-            some = found[b] and v < m
-            heads[b, v] = marks[1, v + 1] if some else -1
-            if some:
+            is_valid = feasible[b] and v < m
+            heads[b, v] = marks[1, v + 1] if is_valid else -1
+            if is_valid:
                 total += arcs[b, marks[1, v + 1], v + 1]
         values[b] = total
 
 
 @kernel
-def indices_of_arcs(sizes, places, single):
+def indices_of_arcs(sizes, pointers, single_root):
     """Fill used[B, K, n] with the entries of arcs that heads[B, K, n] use, -1 for none.
 
     ``sizes`` are B, K and n, ``places`` the addresses of heads, of used and of lengths,
@@ -60,40 +62,40 @@ def indices_of_arcs(sizes, places, single):
     """
     B, K, n = sizes
     heads, used = (
-        carray(places[0], (B, K, n), np.int64),
-        carray(places[1], (B, K, n), np.int64),
+        carray(pointers[0], (B, K, n), np.int64),
+        carray(pointers[1], (B, K, n), np.int64),
     )
-    lengths = carray(places[2], (B,), np.int64)
-    seen, missing = arrays.empty(n + 1, np.int64), -1
+    lengths = carray(pointers[2], (B,), np.int64)
+    visited, first_invalid = arrays.empty(n + 1, np.int64), -1
     for b in range(B):
-        m = lengths[b] if places[2] != 0 else n
+        m = lengths[b] if pointers[2] != 0 else n
         for k in range(K):
-            roots, fine = 0, True
+            roots, is_tree = 0, True
             for v in range(n):
                 head = heads[b, k, v]
                 used[b, k, v] = min(max(head, 0), n) * (n + 1) + v + 1 if v < m else -1
                 if v < m:
-                    fine &= 0 <= head <= m
+                    is_tree &= 0 <= head <= m
                     roots += head == 0
-            if single:
-                fine &= roots == min(m, 1)
+            if single_root:
+                is_tree &= roots == min(m, 1)
             # a walk up from each word, which ends at the root or at an earlier walk
-            seen[:] = 0
+            visited[:] = 0
             v = 1
-            while fine and v <= m:
+            while is_tree and v <= m:
                 u = v
-                while u != 0 and seen[u] == 0:
-                    seen[u] = v
+                while u != 0 and visited[u] == 0:
+                    visited[u] = v
                     u = heads[b, k, u - 1]
-                fine = u == 0 or seen[u] < v
+                is_tree = u == 0 or visited[u] < v
                 v += 1
-            if missing < 0 and not fine:
-                missing = b * K + k
-    return missing
+            if first_invalid < 0 and not is_tree:
+                first_invalid = b * K + k
+    return first_invalid
 
 
 @kernel
-def is_feasible(address, shape, like, lengths, single, found):
+def is_feasible(address, shape, like, lengths, single_root, feasible):
     """Fill found[B]: whether there is a tree of arcs above -inf.
 
     From the root, or with ``single`` from one of its words, all words are reached.
@@ -106,34 +108,34 @@ def is_feasible(address, shape, like, lengths, single, found):
     for b in range(len(arcs)):
         m = sizes[b] if lengths else n
         reached[:] = -1
-        found[b] = m == 0
-        if not single:
-            found[b] = _reach(arcs[b], m, 0, 0, reached, queue)
+        feasible[b] = m == 0
+        if not single_root:
+            feasible[b] = _reaches_all(arcs[b], m, 0, 0, reached, queue)
             continue
         for root in range(1, m + 1):
             if arcs[b, 0, root] > -np.inf:
                 reached[0] = root
-                if _reach(arcs[b], m, root, root, reached, queue):
-                    found[b] = True
+                if _reaches_all(arcs[b], m, root, root, reached, queue):
+                    feasible[b] = True
                     break
 
 
 @subroutine
-def _reach(scores, n, begin, mark, reached, queue):
+def _reaches_all(scores, n, start, stamp, reached, queue):
     """Whether all words are reached from one; ``mark`` is written where one is."""
-    queue[0] = begin
-    reached[begin] = mark
-    carray, count, left = 0, 1, n if begin == 0 else n - 1
-    while carray < count and left > 0:
-        u = queue[carray]
-        carray += 1
+    queue[0] = start
+    reached[start] = stamp
+    next_index, count, num_unreached = 0, 1, n if start == 0 else n - 1
+    while next_index < count and num_unreached > 0:
+        u = queue[next_index]
+        next_index += 1
         for v in range(1, n + 1):
-            if reached[v] != mark and scores[u, v] > -np.inf:
-                reached[v] = mark
+            if reached[v] != stamp and scores[u, v] > -np.inf:
+                reached[v] = stamp
                 queue[count] = v
                 count += 1
-                left -= 1
-    return left == 0
+                num_unreached -= 1
+    return num_unreached == 0
 
 
 @kernel
@@ -149,7 +151,7 @@ def score_trees(arcs, heads, values):
 
 
 @subroutine
-def scratch(n):
+def make_scratch(n):
     """Values, words that arcs end at, and marks, for n words and at most n cycles."""
     return (
         arrays.empty((2 * n + 1, n + 1)),
@@ -159,40 +161,40 @@ def scratch(n):
 
 
 @subroutine
-def fill(scores, n, value, enters):
+def fill_arc_scores(scores, n, value, entry_word):
     """Fill the scores of arcs into words; -inf from a word to itself."""
     for u in range(n + 1):
         for v in range(1, n + 1):
             value[v, u] = scores[u, v] if u != v else -np.inf
-            enters[v, u] = v
+            entry_word[v, u] = v
 
 
 @subroutine
-def grow(value, enters, marks, n, single):
+def contract_cycles(value, entry_word, marks, n, single_root):
     """Contract cycles of best arcs. Returns the number of nodes, -1 without a tree.
 
     Row v of ``value`` are scores of arcs into node v, ``enters`` the words that they
     end at; nodes above n are contracted cycles. ``marks[1]`` and ``marks[2]`` are head
     and word of each node's best arc.
     """
-    inside, head, word, parent, state, path = marks
+    component, head, word, parent, state, path = marks
     for u in range(n + 1):
-        inside[u] = u
+        component[u] = u
     parent[: 2 * n + 1] = 0
     state[: 2 * n + 1] = 0
-    nodes, roots = n, 0
+    num_nodes, roots = n, 0
     for begin in range(1, n + 1):
-        c = inside[begin]
+        c = component[begin]
         if state[c] == 2:
             continue
         path[0], size = c, 1
         state[c] = 1
         while True:
-            u = _best_head(value[c], n, single)
+            u = _best_head(value[c], n, single_root)
             if value[c, u] == -np.inf:
                 return -1
-            head[c], word[c] = u, enters[c, u]
-            d = inside[u]
+            head[c], word[c] = u, entry_word[c, u]
+            d = component[u]
             if u == 0 or state[d] == 2:
                 roots += u == 0
                 for i in range(size):
@@ -203,18 +205,18 @@ def grow(value, enters, marks, n, single):
                 path[size] = c = d
                 size += 1
                 continue
-            nodes += 1
-            size = _contract(value, enters, marks, n, size, d, nodes)
-            c = nodes
-    return -1 if single and n > 0 and roots != 1 else nodes
+            num_nodes += 1
+            size = _contract_cycle(value, entry_word, marks, n, size, d, num_nodes)
+            c = num_nodes
+    return -1 if single_root and n > 0 and roots != 1 else num_nodes
 
 
 @subroutine
-def expand(marks, n, nodes):
+def expand_cycles(marks, n, num_nodes):
     """Replace the best arc of each node by its arc of the tree, where that differs."""
     _, head, word, parent, _, _ = marks
     # the arc into a cycle replaces the arc of the cycle into that word
-    for c in range(nodes, n, -1):
+    for c in range(num_nodes, n, -1):
         x = word[c]
         while parent[x] != c:
             x = parent[x]
@@ -222,39 +224,39 @@ def expand(marks, n, nodes):
 
 
 @subroutine
-def _best_head(row, n, single):
+def _best_head(row, n, single_root):
     """The head of highest score. With ``single`` the root only as the last resort."""
-    best_score = 1 if n > 0 else 0
+    best_head = 1 if n > 0 else 0
     for u in range(2, n + 1):
-        if row[u] > row[best_score]:
-            best_score = u
-    if row[best_score] == -np.inf or (not single and row[0] >= row[best_score]):
+        if row[u] > row[best_head]:
+            best_head = u
+    if row[best_head] == -np.inf or (not single_root and row[0] >= row[best_head]):
         return 0
-    return best_score
+    return best_head
 
 
 @subroutine
-def _contract(value, enters, marks, n, size, until, new):
+def _contract_cycle(value, entry_word, marks, n, size, cycle_start, new_node):
     """Merge the nodes of the path from ``until`` on; return the path's new size."""
-    inside, head, _, parent, state, path = marks
+    component, head, _, parent, state, path = marks
     for u in range(n + 1):
-        value[new, u] = -np.inf
+        value[new_node, u] = -np.inf
     while True:
         size -= 1
         x = path[size]
-        parent[x] = new
-        lost = value[x, head[x]]
+        parent[x] = new_node
+        removed_score = value[x, head[x]]
         for u in range(n + 1):
-            gain = value[x, u] - lost
-            if gain > value[new, u]:
-                value[new, u] = gain
-                enters[new, u] = enters[x, u]
-        if x == until:
+            gain = value[x, u] - removed_score
+            if gain > value[new_node, u]:
+                value[new_node, u] = gain
+                entry_word[new_node, u] = entry_word[x, u]
+        if x == cycle_start:
             break
     for u in range(1, n + 1):
-        if parent[inside[u]] == new:
-            inside[u] = new
-            value[new, u] = -np.inf
-    state[new] = 1
-    path[size] = new
+        if parent[component[u]] == new_node:
+            component[u] = new_node
+            value[new_node, u] = -np.inf
+    state[new_node] = 1
+    path[size] = new_node
     return size + 1

@@ -21,11 +21,11 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
 # A gap of at most this share of the sum of all sizes is rounding.
-_ROUNDINGS = 64 * 2.0**-52
+_RELATIVE_SLACK = 64 * 2.0**-52
 
 
 @kernel
-def forest_cover(index, V, order, ups, count):
+def forest_cover(index, V, order, parent_edge, count):
     """Cover the edges ``index[E, 2]`` of V nodes by forests, count[0] of them.
 
     Of forest f ``order[f]`` are the nodes, each after its parent, and ``ups[f]`` the
@@ -38,33 +38,33 @@ def forest_cover(index, V, order, ups, count):
         starts[index[e, 1] + 1] += 1
     for v in range(V):
         starts[v + 1] += starts[v]
-    near, at = arrays.empty(2 * E, np.int64), starts[:V].copy()
+    incident_edges, next_offset = arrays.empty(2 * E, np.int64), starts[:V].copy()
     for e in range(E):
         for side in range(2):
             v = index[e, side]
-            near[at[v]] = e
-            at[v] += 1
-    free, seen = np.ones(E, np.bool_), arrays.empty(V, np.bool_)
-    left, f = E, 0
-    while f == 0 or left > 0:
-        seen[:] = False
+            incident_edges[next_offset[v]] = e
+            next_offset[v] += 1
+    is_uncovered, in_forest = np.ones(E, np.bool_), arrays.empty(V, np.bool_)
+    num_uncovered, f = E, 0
+    while f == 0 or num_uncovered > 0:
+        in_forest[:] = False
         size = 0
         for root in range(V):
-            if seen[root]:
+            if in_forest[root]:
                 continue
-            seen[root] = True
-            order[f, size], ups[f, root] = root, -1
-            done, size = size, size + 1
-            while done < size:
-                v = order[f, done]
-                done += 1
-                for place in range(starts[v], starts[v + 1]):
-                    e = near[place]
+            in_forest[root] = True
+            order[f, size], parent_edge[f, root] = root, -1
+            num_expanded, size = size, size + 1
+            while num_expanded < size:
+                v = order[f, num_expanded]
+                num_expanded += 1
+                for position in range(starts[v], starts[v + 1]):
+                    e = incident_edges[position]
                     u = index[e, 0] + index[e, 1] - v
-                    if free[e] and not seen[u]:
-                        free[e], seen[u] = False, True
-                        left -= 1
-                        order[f, size], ups[f, u] = u, e
+                    if is_uncovered[e] and not in_forest[u]:
+                        is_uncovered[e], in_forest[u] = False, True
+                        num_uncovered -= 1
+                        order[f, size], parent_edge[f, u] = u, e
                         size += 1
         f += 1
     count[0] = f
@@ -72,7 +72,7 @@ def forest_cover(index, V, order, ups, count):
 
 @kernel
 def block_coordinate_descent(
-    first, last, nodes, edges, forests, most, labels, bound, exact
+    first, last, nodes, edges, forests, max_rounds, labels, bound, is_exact
 ):
     """Fill labels[B, V], bound[B], and exact[B]: whether the labelling attains it.
 
@@ -80,38 +80,42 @@ def block_coordinate_descent(
     ``[B, E, S, S]``, finite. At most ``most`` times all ``forests``: pairs of nodes,
     and for each forest its order of nodes and the edge above each.
     """
-    index, order, ups = forests
+    index, order, parent_edge = forests
     _, V, S = nodes.shape
     E, F = len(index), len(order)
-    m, belief = arrays.empty((E, 2, S)), arrays.empty((V, S))
-    weight, rest = arrays.empty((F, V)), arrays.empty(V)
+    messages, belief = arrays.empty((E, 2, S)), arrays.empty((V, S))
+    weight, remaining_weight = arrays.empty((F, V)), arrays.empty(V)
     y = arrays.empty(V, np.int64)
     for f in range(F):
-        _weigh(index, order[f], ups[f], weight[f])
+        _fill_subtree_weights(index, order[f], parent_edge[f], weight[f])
     for b in range(first, last):
-        m[:] = 0.0
+        messages[:] = 0.0
         copy(nodes[b].ravel(), belief.ravel())
-        slack = _ROUNDINGS * _size(nodes[b], edges[b])
-        best, bound[b], exact[b] = -np.inf, np.inf, False
-        for _ in range(most):
-            before = bound[b]
+        slack = _RELATIVE_SLACK * _score_scale(nodes[b], edges[b])
+        best, bound[b], is_exact[b] = -np.inf, np.inf, False
+        for _ in range(max_rounds):
+            previous_bound = bound[b]
             for f in range(F):
-                forest = index, order[f], ups[f]
-                _collect(nodes[b], edges[b], *forest, m, belief)
-                copy(weight[f], rest)
-                _share_out(nodes[b], edges[b], *forest, rest, m, belief, y)
-                value = _score(nodes[b], edges[b], index, y)
+                forest = index, order[f], parent_edge[f]
+                _upward_pass(nodes[b], edges[b], *forest, messages, belief)
+                copy(weight[f], remaining_weight)
+                _downward_pass(
+                    nodes[b], edges[b], *forest, remaining_weight, messages, belief, y
+                )
+                value = _score_labelling(nodes[b], edges[b], index, y)
                 if value > best:
                     best = value
                     copy(y, labels[b])
-            bound[b] = min(bound[b], _bound(nodes[b], edges[b], index, m, belief))
-            exact[b] = bound[b] - best <= slack
-            if exact[b] or before - bound[b] <= slack:
+            bound[b] = min(
+                bound[b], _dual_bound(nodes[b], edges[b], index, messages, belief)
+            )
+            is_exact[b] = bound[b] - best <= slack
+            if is_exact[b] or previous_bound - bound[b] <= slack:
                 break
 
 
 @subroutine
-def _weigh(index, order, ups, weight):
+def _fill_subtree_weights(index, order, parent_edge, weight):
     """Of each node and those below it, how many edges are of other forests."""
     weight[:] = 0.0
     for e in range(len(index)):
@@ -119,7 +123,7 @@ def _weigh(index, order, ups, weight):
         weight[index[e, 1]] += 1
     for i in range(len(order) - 1, -1, -1):
         v = order[i]
-        e = ups[v]
+        e = parent_edge[v]
         if e >= 0:
             p = index[e, 0] + index[e, 1] - v
             weight[v] -= 1
@@ -127,90 +131,92 @@ def _weigh(index, order, ups, weight):
 
 
 @subroutine
-def _size(nodes, edges):
+def _score_scale(nodes, edges):
     """The sum of the largest numbers of each part."""
     total = 1.0
     for v in range(nodes.shape[0]):
-        most = 0.0
+        max_abs = 0.0
         for s in range(nodes.shape[1]):
             if nodes[v, s] > -np.inf:
-                most = max(most, abs(nodes[v, s]))
-        total += most
+                max_abs = max(max_abs, abs(nodes[v, s]))
+        total += max_abs
     for e in range(edges.shape[0]):
         total += np.abs(edges[e]).max()
     return total
 
 
 @subroutine
-def _collect(nodes, edges, index, order, ups, m, belief):
+def _upward_pass(nodes, edges, index, order, parent_edge, messages, belief):
     """Move all scores of a forest to its roots."""
     S = belief.shape[1]
     for i in range(len(order) - 1, -1, -1):
         v = order[i]
-        e = ups[v]
+        e = parent_edge[v]
         if e < 0:
             continue
-        low = 0 if index[e, 0] == v else 1
-        p = index[e, 1 - low]
+        child_side = 0 if index[e, 0] == v else 1
+        parent = index[e, 1 - child_side]
         for s in range(S):
             if nodes[v, s] > -np.inf:
-                m[e, low, s] -= belief[v, s]
+                messages[e, child_side, s] -= belief[v, s]
                 belief[v, s] = 0.0
-        _extract(edges[e], 1 - low, p, nodes[v], m[e], belief)
+        _update_message(edges[e], 1 - child_side, parent, nodes[v], messages[e], belief)
 
 
 @subroutine
-def _extract(scores, side, p, others, m, belief):
+def _update_message(scores, side, target, other_node_scores, edge_messages, belief):
     """Move to node p, at one side of an edge, the best score for each of its labels.
 
     ``m[side, t]`` becomes ``max over s of score(s, t) - m[1 - side, s]``, over labels s
     that the other node may have. The belief in t changes by as much.
     """
-    S = len(others)
+    S = len(other_node_scores)
     for t in range(S):
-        if belief[p, t] == -np.inf:
+        if belief[target, t] == -np.inf:
             continue
-        most = -np.inf
+        max_score = -np.inf
         for s in range(S):
-            if others[s] > -np.inf:
+            if other_node_scores[s] > -np.inf:
                 score = scores[s, t] if side == 1 else scores[t, s]
-                most = max(most, score - m[1 - side, s])
-        belief[p, t] += most - m[side, t]
-        m[side, t] = most
+                max_score = max(max_score, score - edge_messages[1 - side, s])
+        belief[target, t] += max_score - edge_messages[side, t]
+        edge_messages[side, t] = max_score
 
 
 @subroutine
-def _share_out(nodes, edges, index, order, ups, weight, m, belief, y):
+def _downward_pass(
+    nodes, edges, index, order, parent_edge, weight, messages, belief, y
+):
     """Move scores from the roots back, by weight; y is the best of the forest.
 
     The weight of a node becomes that of its own part.
     """
     S = belief.shape[1]
     for v in order:
-        e = ups[v]
+        e = parent_edge[v]
         if e < 0:
             y[v] = belief[v].argmax()
             continue
-        low = 0 if index[e, 0] == v else 1
-        p = index[e, 1 - low]
-        t, most = y[p], -np.inf
+        child_side = 0 if index[e, 0] == v else 1
+        parent = index[e, 1 - child_side]
+        t, max_score = y[parent], -np.inf
         for s in range(S):
             if nodes[v, s] > -np.inf:
-                score = edges[e, s, t] if low == 0 else edges[e, t, s]
-                if score - m[e, low, s] > most:
-                    y[v], most = s, score - m[e, low, s]
+                score = edges[e, s, t] if child_side == 0 else edges[e, t, s]
+                if score - messages[e, child_side, s] > max_score:
+                    y[v], max_score = s, score - messages[e, child_side, s]
         # p still has what its own part and those of its other children weigh
-        part = weight[v] / weight[p] if weight[p] > 0 else 0.0
-        weight[p] -= weight[v]
+        fraction = weight[v] / weight[parent] if weight[parent] > 0 else 0.0
+        weight[parent] -= weight[v]
         for t in range(S):
-            if nodes[p, t] > -np.inf:
-                m[e, 1 - low, t] -= part * belief[p, t]
-                belief[p, t] -= part * belief[p, t]
-        _extract(edges[e], low, v, nodes[p], m[e], belief)
+            if nodes[parent, t] > -np.inf:
+                messages[e, 1 - child_side, t] -= fraction * belief[parent, t]
+                belief[parent, t] -= fraction * belief[parent, t]
+        _update_message(edges[e], child_side, v, nodes[parent], messages[e], belief)
 
 
 @subroutine
-def _score(nodes, edges, index, y):
+def _score_labelling(nodes, edges, index, y):
     """The score of a labelling."""
     total = 0.0
     for v in range(len(y)):
@@ -221,7 +227,7 @@ def _score(nodes, edges, index, y):
 
 
 @subroutine
-def _bound(nodes, edges, index, m, belief):
+def _dual_bound(nodes, edges, index, messages, belief):
     """What no labelling exceeds, by the scores moved: m anew to all nodes."""
     V, S = nodes.shape
     copy(nodes.ravel(), belief.ravel())
@@ -229,16 +235,19 @@ def _bound(nodes, edges, index, m, belief):
         for side in range(2):
             v = index[e, side]
             for s in range(S):
-                belief[v, s] += m[e, side, s]
+                belief[v, s] += messages[e, side, s]
     total = 0.0
     for v in range(V):
         total += belief[v].max()
     for e in range(len(index)):
         i, j = index[e, 0], index[e, 1]
-        most = -np.inf
+        max_score = -np.inf
         for s in range(S):
             for t in range(S):
                 if nodes[i, s] > -np.inf and nodes[j, t] > -np.inf:
-                    most = max(most, edges[e, s, t] - m[e, 0, s] - m[e, 1, t])
-        total += most
+                    max_score = max(
+                        max_score,
+                        edges[e, s, t] - messages[e, 0, s] - messages[e, 1, t],
+                    )
+        total += max_score
     return total

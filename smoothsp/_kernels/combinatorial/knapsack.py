@@ -21,69 +21,85 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def best_packing(first, last, tables, weights, rooms, lengths, outputs, values, found):
+def best_packing(
+    first, last, tables, weights, capacities, lengths, outputs, values, feasible
+):
     """Fill outputs[B, N] of best choices, -1 past the length, values[B] and found[B].
 
     Rows hold values of choices that weigh at most c. One bit for each element and
     weight tells whether the element is chosen.
     """
-    N, most = tables.shape[1], 0
+    N, max_capacity = tables.shape[1], 0
     for b in range(first, last):
-        most = max(most, rooms[b])
-    words = most // 64 + 1
+        max_capacity = max(max_capacity, capacities[b])
+    num_words = max_capacity // 64 + 1
     # beyond -inf for what weighs less than nothing, which no element leaves room for
-    before, after = arrays.empty((2, most + 64 * words))
-    before[:most] = after[:most] = -np.inf
-    bits = arrays.empty((N, words), np.uint64)
-    flags = arrays.zeros(64 * words, np.uint8)
+    before, after = arrays.empty((2, max_capacity + 64 * num_words))
+    before[:max_capacity] = after[:max_capacity] = -np.inf
+    bits = arrays.empty((N, num_words), np.uint64)
+    flags = arrays.zeros(64 * num_words, np.uint8)
     for b in range(first, last):
-        room, shift = rooms[b], 0.0
-        before[most:] = 0.0
+        capacity, shift = capacities[b], 0.0
+        before[max_capacity:] = 0.0
         for v in range(lengths[b]):
-            without, chosen = tables[b, v, 0], tables[b, v, 1]
+            score_out, score_in = tables[b, v, 0], tables[b, v, 1]
             w = weights[v]
             bits[v] = np.uint64(0)
-            if chosen > without and w <= room:
-                n = 64 * (room // 64 + 1)
-                keep, take = before[most : most + n], before[most - w : most - w + n]
-                _choose(keep, take, without, chosen, after[most:], flags)
-                _pack(flags, room // 64 + 1, bits[v])
+            if score_in > score_out and w <= capacity:
+                n = 64 * (capacity // 64 + 1)
+                left_out, shifted = (
+                    before[max_capacity : max_capacity + n],
+                    before[max_capacity - w : max_capacity - w + n],
+                )
+                _choose_larger(
+                    left_out, shifted, score_out, score_in, after[max_capacity:], flags
+                )
+                _pack_bits(flags, capacity // 64 + 1, bits[v])
                 before, after = after, before
             else:
-                shift += without
-        outputs[b], total, c = -1, 0.0, room
+                shift += score_out
+        outputs[b], total, c = -1, 0.0, capacity
         for v in range(lengths[b] - 1, -1, -1):
-            some = np.int64(bits[v, c // 64] >> np.uint64(c % 64)) & 1
-            outputs[b, v] = some
-            c -= some * weights[v]
+            is_chosen = np.int64(bits[v, c // 64] >> np.uint64(c % 64)) & 1
+            outputs[b, v] = is_chosen
+            c -= is_chosen * weights[v]
         for v in range(lengths[b]):
             total += tables[b, v, outputs[b, v]]
         values[b] = total
-        found[b] = before[most + room] + shift > -np.inf
+        feasible[b] = before[max_capacity + capacity] + shift > -np.inf
 
 
 @subroutine
-def _choose(keep, take, without, chosen, out, flags):
+def _choose_larger(values_out, values_in, score_out, score_in, out, flags):
     """Fill the larger values of leaving out and choosing, and which it is."""
-    for i in range(len(keep)):
-        one, other = keep[i] + without, take[i] + chosen
-        flags[i] = other > one
-        out[i] = max(one, other)
+    for i in range(len(values_out)):
+        value_out, value_in = values_out[i] + score_out, values_in[i] + score_in
+        flags[i] = value_in > value_out
+        out[i] = max(value_out, value_in)
 
 
 @subroutine
-def _pack(flags, words, bits):
+def _pack_bits(flags, num_words, bits):
     """Fill the flags as bits of numbers."""
-    for word in range(words):
-        found = np.uint64(0)
+    for word in range(num_words):
+        packed = np.uint64(0)
         for i in range(64):
-            found |= np.uint64(flags[64 * word + i]) << np.uint64(i)
-        bits[word] = found
+            packed |= np.uint64(flags[64 * word + i]) << np.uint64(i)
+        bits[word] = packed
 
 
 @kernel
 def forward_backward(
-    first, last, tables, weights, rooms, lengths, soft, inwards, values, parts
+    first,
+    last,
+    tables,
+    weights,
+    capacities,
+    lengths,
+    is_soft,
+    with_marginals,
+    values,
+    marginals,
 ):
     """Fill values[B], and with ``inwards`` parts[B, N, 2] of leaving out and choosing.
 
@@ -92,76 +108,88 @@ def forward_backward(
     and computes K rows at a time again. 0 or -inf past the length.
     """
     N = tables.shape[1]
-    most = 0
+    max_capacity = 0
     for b in range(first, last):
-        most = max(most, rooms[b])
+        max_capacity = max(max_capacity, capacities[b])
     K = math.ceil(math.sqrt(max(N, 1)))
-    kept, block = arrays.empty((K + 1, most + 1)), arrays.empty((K + 1, most + 1))
-    behind = arrays.empty(most + 1)
+    stored_rows, block = (
+        arrays.empty((K + 1, max_capacity + 1)),
+        arrays.empty((K + 1, max_capacity + 1)),
+    )
+    suffix = arrays.empty(max_capacity + 1)
     for b in range(first, last):
-        room, m = rooms[b], lengths[b]
+        capacity, m = capacities[b], lengths[b]
         row = block[0]
         row[:] = -np.inf
         row[0] = 0.0
         for v in range(m):
             if v % K == 0:
-                arrays.copy(row, kept[v // K])
-            _add(row, room, weights[v], tables[b, v], soft)
+                arrays.copy(row, stored_rows[v // K])
+            _add_element(row, capacity, weights[v], tables[b, v], is_soft)
         total = -np.inf
-        for c in range(room + 1):
-            total = _either(total, row[c], soft)
+        for c in range(capacity + 1):
+            total = _max_or_logaddexp(total, row[c], is_soft)
         values[b] = total
-        if not inwards:
+        if not with_marginals:
             continue
-        parts[b] = 0.0 if soft else -np.inf
-        behind[:] = 0.0
+        marginals[b] = 0.0 if is_soft else -np.inf
+        suffix[:] = 0.0
         for begin in range((m - 1) // K * K, -1, -K):
             end = min(begin + K, m)
-            arrays.copy(kept[begin // K], block[0])
+            arrays.copy(stored_rows[begin // K], block[0])
             for v in range(begin, end - 1):
                 arrays.copy(block[v - begin], block[v - begin + 1])
-                _add(block[v - begin + 1], room, weights[v], tables[b, v], soft)
+                _add_element(
+                    block[v - begin + 1], capacity, weights[v], tables[b, v], is_soft
+                )
             for v in range(end - 1, begin - 1, -1):
                 score, w = tables[b, v], weights[v]
-                _join(
-                    block[v - begin], behind, room, w, score, total, soft, parts[b, v]
+                _element_marginals(
+                    block[v - begin],
+                    suffix,
+                    capacity,
+                    w,
+                    score,
+                    total,
+                    is_soft,
+                    marginals[b, v],
                 )
-                _add(behind, room, w, score, soft)
+                _add_element(suffix, capacity, w, score, is_soft)
 
 
 @subroutine
-def _add(row, room, w, score, soft):
+def _add_element(row, capacity, w, score, is_soft):
     """Update the row for one more element."""
-    for c in range(room, -1, -1):
-        take = row[c - w] + score[1] if c >= w else -np.inf
-        row[c] = _either(row[c] + score[0], take, soft)
+    for c in range(capacity, -1, -1):
+        value_in = row[c - w] + score[1] if c >= w else -np.inf
+        row[c] = _max_or_logaddexp(row[c] + score[0], value_in, is_soft)
 
 
 @subroutine
-def _either(a, b, soft):
+def _max_or_logaddexp(a, b, is_soft):
     """The larger of two, or the logarithm of the sum of their exponentials."""
     high, low = max(a, b), min(a, b)
-    if soft and low > -np.inf:
+    if is_soft and low > -np.inf:
         return high + math.log1p(math.exp(low - high))
     return high
 
 
 @subroutine
-def _join(before, behind, room, w, score, total, soft, part):
+def _element_marginals(prefix, suffix, capacity, w, score, total, is_soft, marginals_v):
     """Fill the values of choices without and with an element.
 
     ``before[c]`` is of choices among earlier elements that weigh c, ``behind[c]`` of
     choices among later ones that weigh at most c.
     """
-    for chosen in range(2):
-        heavy = w if chosen else 0
-        found = 0.0 if soft else -np.inf
-        for c in range(room + 1 - heavy):
-            value = before[c] + score[chosen]
+    for choice in range(2):
+        weight_of_choice = w if choice else 0
+        total_of_choice = 0.0 if is_soft else -np.inf
+        for c in range(capacity + 1 - weight_of_choice):
+            value = prefix[c] + score[choice]
             if value > -np.inf:
-                value += behind[room - c - heavy]
-                if soft:
-                    found += math.exp(value - total)
+                value += suffix[capacity - c - weight_of_choice]
+                if is_soft:
+                    total_of_choice += math.exp(value - total)
                 else:
-                    found = max(found, value)
-        part[chosen] = found
+                    total_of_choice = max(total_of_choice, value)
+        marginals_v[choice] = total_of_choice

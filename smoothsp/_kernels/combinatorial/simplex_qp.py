@@ -27,7 +27,7 @@ from smoothsp._kernels.vectors.simd import get, span
 ROUNDING = 1e-13
 
 
-class Problem(NamedTuple):
+class ScaledProblem(NamedTuple):
     """The quadratic in units in which the products are as large as 1."""
 
     slots: Any
@@ -40,16 +40,16 @@ class Problem(NamedTuple):
 class Support(NamedTuple):
     """The indices with weight, and scratch."""
 
-    face: Any  # as ``updatable_cholesky`` takes it
-    held: Any  # [t], the indices
-    inside: Any  # [t], 1 where an index is held
+    factor: Any  # as ``updatable_cholesky`` takes it
+    support_index: Any  # [t], the indices
+    in_support: Any  # [t], 1 where an index is held
     p: Any  # [t], weights of those held
     column: Any  # [t]
     x: Any
 
 
 @kernel
-def maximise(slots, products, b, weights):
+def maximise_over_simplex(slots, products, b, weights):
     """Move the weights, which are in the simplex, to the maximum.
 
     Newton steps on those that are not 0, cut where one gets to 0; the index of steepest
@@ -58,129 +58,131 @@ def maximise(slots, products, b, weights):
     are to the maximum, the fewer steps are made.
     """
     t = len(slots)
-    width = faces.row_of(t)
+    width = faces.row_width(t)
     matrices, vectors = arrays.empty((2, t * width)), arrays.empty((4, width))
-    if not _settle(slots, products, b, weights, matrices, vectors, width):
+    if not _active_set(slots, products, b, weights, matrices, vectors, width):
         pairwise_frank_wolfe(slots, products, b, weights)
 
 
 @subroutine
-def _settle(slots, products, b, weights, matrices, vectors, width):
+def _active_set(slots, products, b, weights, matrices, vectors, width):
     """Active sets, in room for a face of t outputs; whether they settle."""
     t = len(slots)
-    face = (
+    factor = (
         span(matrices[0]), span(matrices[1]), span(vectors[0]), span(vectors[1]),
         span(vectors[2]), width,
     )  # fmt: skip
     x = span(vectors[3])
-    held, inside = arrays.empty(t, np.int64), arrays.zeros(t, np.int64)
-    p, column, slopes = arrays.empty(t), arrays.empty(t), arrays.empty(t)
+    support_index, in_support = arrays.empty(t, np.int64), arrays.zeros(t, np.int64)
+    p, column, gradient = arrays.empty(t), arrays.empty(t), arrays.empty(t)
     sums = arrays.empty(len(products))
-    least_ascent = _rounding(slots, products, b)
+    min_ascent = _min_ascent(slots, products, b)
     top, unit, count = b[0], 0.0, 0
     for j in range(t):
-        square = products[slots[j], slots[j]]
+        squared_norm = products[slots[j], slots[j]]
         top = max(top, b[j])
         if weights[j] > 0 or j == t - 1:
-            unit += square
+            unit += squared_norm
             count += 1
     # so that the products are as large as the 1 that the face adds to them
     unit = unit / count if unit > 0 else 1.0
-    problem = Problem(slots, products, b, top, unit)
-    support = Support(face, held, inside, p, column, x)
+    problem = ScaledProblem(slots, products, b, top, unit)
+    support = Support(factor, support_index, in_support, p, column, x)
     k = 0
     for j in range(t):
         if weights[j] > 0:
-            k = _join(j, weights[j], problem, support, k)
+            k = _add_to_support(j, weights[j], problem, support, k)
     entered = -1
     for _ in range(5 * t + 50):
-        faces.maximum(face, k, x)
-        out = faces.walk(k, p, x)
-        if out >= 0 and held[out] == entered:
+        faces.solve_equality(factor, k, x)
+        leaving = faces.step_to_boundary(k, p, x)
+        if leaving >= 0 and support_index[leaving] == entered:
             # what was to rise falls: nothing but rounding is left
             break
-        while out >= 0:
-            inside[held[out]] = 0
-            faces.remove(face, k, out)
+        while leaving >= 0:
+            in_support[support_index[leaving]] = 0
+            faces.remove_column(factor, k, leaving)
             k -= 1
-            for a in range(out, k):
-                held[a], p[a] = held[a + 1], p[a + 1]
-            faces.maximum(face, k, x)
-            out = faces.walk(k, p, x)
-        _slopes(slots, products, b, held, k, p, sums, slopes)
+            for a in range(leaving, k):
+                support_index[a], p[a] = support_index[a + 1], p[a + 1]
+            faces.solve_equality(factor, k, x)
+            leaving = faces.step_to_boundary(k, p, x)
+        _fill_gradient(slots, products, b, support_index, k, p, sums, gradient)
         # once more for what rounding took
         for a in range(k):
-            column[a] = slopes[held[a]] / unit
-        faces.correction(face, k, column, x)
-        least = 1.0
+            column[a] = gradient[support_index[a]] / unit
+        faces.refine(factor, k, column, x)
+        min_weight = 1.0
         for a in range(k):
-            least = min(least, p[a] + get(x, a))
-        if least > 0:
+            min_weight = min(min_weight, p[a] + get(x, a))
+        if min_weight > 0:
             for a in range(k):
                 p[a] += get(x, a)
-            _slopes(slots, products, b, held, k, p, sums, slopes)
-        level = mass = 0.0
+            _fill_gradient(slots, products, b, support_index, k, p, sums, gradient)
+        mean_gradient = mass = 0.0
         for a in range(k):
-            level += p[a] * slopes[held[a]]
+            mean_gradient += p[a] * gradient[support_index[a]]
             mass += p[a]
         best = -1
         for j in range(t):
-            if inside[j] == 0 and (best < 0 or slopes[j] > slopes[best]):
+            if in_support[j] == 0 and (best < 0 or gradient[j] > gradient[best]):
                 best = j
-        if best < 0 or slopes[best] <= level / mass + least_ascent:
-            _spread(held, k, p, weights)
+        if best < 0 or gradient[best] <= mean_gradient / mass + min_ascent:
+            _scatter_weights(support_index, k, p, weights)
             return True
-        k = _join(best, 0.0, problem, support, k)
+        k = _add_to_support(best, 0.0, problem, support, k)
         entered = best
-    _spread(held, k, p, weights)
+    _scatter_weights(support_index, k, p, weights)
     return False
 
 
 @subroutine
-def _join(j, weight, problem, support, k):
+def _add_to_support(j, weight, problem, support, k):
     """Take index j, of this weight, into the support of k; how many it has then."""
     slots, products, b, top, unit = problem
-    face, held, inside, p, column, x = support
+    factor, support_index, in_support, p, column, x = support
     row = slots[j]
     for a in range(k):
-        column[a] = products[row, slots[held[a]]] / unit + 1
-    whole = products[row, row] / unit + 1
-    k, out = faces.add(face, k, p, column, whole, (b[j] - top) / unit, x)
-    if out >= 0:
-        inside[held[out]] = 0
-        for a in range(out, k - 1):
-            held[a] = held[a + 1]
-    held[k - 1], inside[j] = j, 1
+        column[a] = products[row, slots[support_index[a]]] / unit + 1
+    squared_norm = products[row, row] / unit + 1
+    k, leaving = faces.add_column(
+        factor, k, p, column, squared_norm, (b[j] - top) / unit, x
+    )
+    if leaving >= 0:
+        in_support[support_index[leaving]] = 0
+        for a in range(leaving, k - 1):
+            support_index[a] = support_index[a + 1]
+    support_index[k - 1], in_support[j] = j, 1
     p[k - 1] += weight
     return k
 
 
 @subroutine
-def _slopes(slots, products, b, held, k, p, sums, slopes):
+def _fill_gradient(slots, products, b, support_index, k, p, sums, gradient):
     """Fill ``slopes`` with b less the products with the mean of the support."""
     size = len(products)
     sums[:] = 0.0
     for a in range(k):
-        row, share = slots[held[a]], p[a]
+        row, weight = slots[support_index[a]], p[a]
         for e in range(size):
-            sums[e] += share * products[row, e]
+            sums[e] += weight * products[row, e]
     for j in range(len(slots)):
-        slopes[j] = b[j] - sums[slots[j]]
+        gradient[j] = b[j] - sums[slots[j]]
 
 
 @subroutine
-def _spread(held, k, p, weights):
+def _scatter_weights(support_index, k, p, weights):
     """Write the weights of the support, of sum 1, and 0 elsewhere."""
     mass = 0.0
     for a in range(k):
         mass += p[a]
     weights[:] = 0.0
     for a in range(k):
-        weights[held[a]] = p[a] / mass
+        weights[support_index[a]] = p[a] / mass
 
 
 @subroutine
-def _rounding(slots, products, b):
+def _min_ascent(slots, products, b):
     """What counts as no ascent."""
     largest = 0.0
     for j in range(len(slots)):
@@ -195,33 +197,33 @@ def pairwise_frank_wolfe(slots, products, b, weights):
     The step from index j to i is ``min(a_j, (slope_i - slope_j) / |g_i - g_j|^2)``.
     """
     t = len(slots)
-    least_ascent = _rounding(slots, products, b)
-    slopes = arrays.empty(t)
+    min_ascent = _min_ascent(slots, products, b)
+    gradient = arrays.empty(t)
     for j in range(t):
-        slopes[j] = b[j]
+        gradient[j] = b[j]
         for i in range(t):
-            slopes[j] -= weights[i] * products[slots[j], slots[i]]
+            gradient[j] -= weights[i] * products[slots[j], slots[i]]
     for _ in range(20 * t + 200):
-        into, out = 0, -1
+        best, worst = 0, -1
         for j in range(t):
-            if slopes[j] > slopes[into]:
-                into = j
-            if weights[j] > 0 and (out < 0 or slopes[j] < slopes[out]):
-                out = j
-        ascent = slopes[into] - slopes[out]
-        if not ascent > least_ascent:
+            if gradient[j] > gradient[best]:
+                best = j
+            if weights[j] > 0 and (worst < 0 or gradient[j] < gradient[worst]):
+                worst = j
+        ascent = gradient[best] - gradient[worst]
+        if not ascent > min_ascent:
             break
-        first, second = slots[into], slots[out]
-        bend = products[first, first] + products[second, second]
-        bend -= 2 * products[first, second]
-        step = weights[out]
-        if bend > 0:
-            step = min(step, ascent / bend)
-        weights[into] += step
-        weights[out] = weights[out] - step if step < weights[out] else 0.0
+        first, second = slots[best], slots[worst]
+        curvature = products[first, first] + products[second, second]
+        curvature -= 2 * products[first, second]
+        step = weights[worst]
+        if curvature > 0:
+            step = min(step, ascent / curvature)
+        weights[best] += step
+        weights[worst] = weights[worst] - step if step < weights[worst] else 0.0
         for j in range(t):
             row = slots[j]
-            slopes[j] -= step * (products[row, first] - products[row, second])
+            gradient[j] -= step * (products[row, first] - products[row, second])
     mass = 0.0
     for j in range(t):
         mass += weights[j]

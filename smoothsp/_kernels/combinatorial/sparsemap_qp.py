@@ -20,49 +20,49 @@ _DEPENDENT = 1e-12
 
 
 @kernel
-def add_output(first, last, products, scores, new, weights, active):
+def add_output(first, last, products, scores, new_slots, weights, is_active):
     """Add the output in slot ``new[i]`` of row i; -1: scores are new, -2: nothing is.
 
     ``products`` is A'A, ``[B, C, C]``. ``weights`` and ``active`` change in place: the
     slot of an output whose weight becomes 0 is free again.
     """
     C = scores.shape[1]
-    held, p = arrays.empty(C, np.int64), arrays.empty(C)
-    L, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
+    support_index, p = arrays.empty(C, np.int64), arrays.empty(C)
+    factor, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
     for i in range(first, last):
-        c = new[i]
+        c = new_slots[i]
         if c < -1:
             continue
-        k = _collect(active[i], weights[i], held, p)
+        k = _list_support(is_active[i], weights[i], support_index, p)
         if k == 0:
-            active[i, c], weights[i, c] = True, 1.0
+            is_active[i, c], weights[i, c] = True, 1.0
             continue
-        _factor(products[i], held, k, L)
+        _cholesky(products[i], support_index, k, factor)
         if c >= 0:
-            k = _append(products[i], held, k, p, L, x, c)
-        k = _maximise(products[i], scores[i], held, k, p, L, x, ones)
+            k = _append_column(products[i], support_index, k, p, factor, x, c)
+        k = _active_set(products[i], scores[i], support_index, k, p, factor, x, ones)
         for a in range(C):
-            active[i, a], weights[i, a] = False, 0.0
+            is_active[i, a], weights[i, a] = False, 0.0
         for a in range(k):
-            active[i, held[a]], weights[i, held[a]] = True, p[a]
+            is_active[i, support_index[a]], weights[i, support_index[a]] = True, p[a]
 
 
 @kernel
-def _append(products, held, k, p, L, x, c):
+def _append_column(products, support_index, k, p, factor, x, c):
     """Add output c to the factor of k outputs; return how many there are."""
     for a in range(k):
-        x[a] = products[held[a], c] + 1
-    rest = _lower(L, k, x)
-    whole = products[c, c] + 1
-    if whole - rest > _DEPENDENT * whole:
+        x[a] = products[support_index[a], c] + 1
+    squared_projection = _forward_substitution(factor, k, x)
+    squared_norm = products[c, c] + 1
+    if squared_norm - squared_projection > _DEPENDENT * squared_norm:
         for a in range(k):
-            L[k, a] = x[a]
-        L[k, k] = np.sqrt(whole - rest)
-        held[k], p[k] = c, 0.0
+            factor[k, a] = x[a]
+        factor[k, k] = np.sqrt(squared_norm - squared_projection)
+        support_index[k], p[k] = c, 0.0
         return k + 1
     # c is a mixture x of the others: weight moves from them to c until one of them
     # has none left
-    _upper(L, k, x)
+    _back_substitution(factor, k, x)
     out = 0
     for a in range(k):
         if x[a] > 0 and (x[out] <= 0 or p[a] * x[out] < p[out] * x[a]):
@@ -70,118 +70,118 @@ def _append(products, held, k, p, L, x, c):
     step = p[out] / x[out]
     for a in range(k):
         p[a] = max(p[a] - step * x[a], 0.0)
-    held[out], p[out] = c, step
-    _factor(products, held, k, L)
+    support_index[out], p[out] = c, step
+    _cholesky(products, support_index, k, factor)
     return k
 
 
 @kernel
-def weights_jvp(first, last, products, active, scores, out):
+def weights_jvp(first, last, products, is_active, scores, out):
     """Fill out[B, C]: ``dp/ds`` of the weights of a row, times scores[B, C].
 
     Over the outputs with weight ``x - o (1'x) / (1'o)``, for ``x = G^-1 scores`` and
     ``o = G^-1 1``, elsewhere 0.
     """
-    C = active.shape[1]
-    held = arrays.empty(C, np.int64)
-    L, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
+    C = is_active.shape[1]
+    support_index = arrays.empty(C, np.int64)
+    factor, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
     for i in range(first, last):
-        k = _collect(active[i], scores[i], held, x)
-        _factor(products[i], held, k, L)
+        k = _list_support(is_active[i], scores[i], support_index, x)
+        _cholesky(products[i], support_index, k, factor)
         ones[:k] = 1.0
         for y in (x, ones):
-            _lower(L, k, y)
-            _upper(L, k, y)
+            _forward_substitution(factor, k, y)
+            _back_substitution(factor, k, y)
         total = mass = 0.0
         for a in range(k):
             total += ones[a]
             mass += x[a]
         out[i] = 0.0
         for a in range(k):
-            out[i, held[a]] = x[a] - ones[a] * mass / total
+            out[i, support_index[a]] = x[a] - ones[a] * mass / total
 
 
 @kernel
-def _collect(active, weights, held, p):
+def _list_support(is_active, weights, support_index, p):
     """List the slots in use and their weights; return how many."""
     k = 0
-    for a in range(len(active)):
-        if active[a]:
-            held[k], p[k] = a, weights[a]
+    for a in range(len(is_active)):
+        if is_active[a]:
+            support_index[k], p[k] = a, weights[a]
             k += 1
     return k
 
 
 @kernel
-def _factor(products, held, k, L):
+def _cholesky(products, support_index, k, factor):
     """Lower triangle of ``G = L L'``."""
     for a in range(k):
         for b in range(a + 1):
-            value = products[held[a], held[b]] + 1
+            value = products[support_index[a], support_index[b]] + 1
             for j in range(b):
-                value -= L[a, j] * L[b, j]
+                value -= factor[a, j] * factor[b, j]
             if a == b:
-                L[a, a] = np.sqrt(max(value, 1e-300))
+                factor[a, a] = np.sqrt(max(value, 1e-300))
             else:
-                L[a, b] = value / L[b, b]
+                factor[a, b] = value / factor[b, b]
 
 
 @kernel
-def _lower(L, k, x):
+def _forward_substitution(factor, k, x):
     """Solve ``L x = x`` in place; the squared length of the solution."""
     length = 0.0
     for a in range(k):
         value = x[a]
         for j in range(a):
-            value -= L[a, j] * x[j]
-        x[a] = value / L[a, a]
+            value -= factor[a, j] * x[j]
+        x[a] = value / factor[a, a]
         length += x[a] * x[a]
     return length
 
 
 @kernel
-def _upper(L, k, x):
+def _back_substitution(factor, k, x):
     """Solve ``L' x = x`` in place."""
     for a in range(k - 1, -1, -1):
         value = x[a]
         for j in range(a + 1, k):
-            value -= L[j, a] * x[j]
-        x[a] = value / L[a, a]
+            value -= factor[j, a] * x[j]
+        x[a] = value / factor[a, a]
 
 
 @kernel
-def _maximise(products, scores, held, k, p, L, x, ones):
+def _active_set(products, scores, support_index, k, p, factor, x, ones):
     """Move p to the maximum over the outputs with weight; return how many keep one."""
     while True:
         # less the largest: large scores that are alike lose no digits
-        top = scores[held[0]]
+        top = scores[support_index[0]]
         for a in range(k):
-            top = max(top, scores[held[a]])
+            top = max(top, scores[support_index[a]])
         for a in range(k):
-            x[a], ones[a] = scores[held[a]] - top, 1.0
-        _lower(L, k, x)
-        _upper(L, k, x)
-        _lower(L, k, ones)
-        _upper(L, k, ones)
-        one, mass = 0.0, 0.0
+            x[a], ones[a] = scores[support_index[a]] - top, 1.0
+        _forward_substitution(factor, k, x)
+        _back_substitution(factor, k, x)
+        _forward_substitution(factor, k, ones)
+        _back_substitution(factor, k, ones)
+        sum_of_ones, mass = 0.0, 0.0
         for a in range(k):
-            one += ones[a]
+            sum_of_ones += ones[a]
             mass += x[a]
-        t = (mass - 1) / one
+        t = (mass - 1) / sum_of_ones
         # towards the maximum, as long as no weight is negative
-        way, out = 1.0, -1
+        step_size, out = 1.0, -1
         for a in range(k):
             x[a] -= t * ones[a]
-            if x[a] <= 0 and p[a] < way * (p[a] - x[a]):
-                way, out = p[a] / (p[a] - x[a]), a
+            if x[a] <= 0 and p[a] < step_size * (p[a] - x[a]):
+                step_size, out = p[a] / (p[a] - x[a]), a
             elif x[a] <= 0 and out < 0:
                 out = a
         if out < 0:
             copy(x[:k], p[:k])
             return k
         for a in range(k):
-            p[a] = max(p[a] + way * (x[a] - p[a]), 0.0)
+            p[a] = max(p[a] + step_size * (x[a] - p[a]), 0.0)
         k -= 1
         for a in range(out, k):
-            held[a], p[a] = held[a + 1], p[a + 1]
-        _factor(products, held, k, L)
+            support_index[a], p[a] = support_index[a + 1], p[a + 1]
+        _cholesky(products, support_index, k, factor)

@@ -26,49 +26,51 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
 # Of a weight: moves as small as that are rounding.
-ROUNDING = 4 * 2.0**-52
+MIN_RELATIVE_CHANGE = 4 * 2.0**-52
 
 
 @kernel
 def coordinate_descent(
-    gram, indptr, indices, data, squares, scale, l1, l2, most, zeros, weights,
-    rest, sweeps,
+    gram, indptr, indices, data, squares, scale, l1, l2, max_sweeps, zeros, weights,
+    residual, sweeps,
 ):  # fmt: skip
     """Make a pass; ``sweeps[0]`` is how many sweeps it took, 0 if nothing moved.
 
     ``squares`` are ``2/n |x_j|^2``, ``scale`` is 2/n, and l1 has a number for each
     weight. ``rest`` is all g if there are products, else ``y - X w``; X is then in CSC.
     """
-    d, whole = len(weights), len(gram) > 0
-    columns, values, left = span(indices), span(data), span(rest)
+    d, has_gram = len(weights), len(gram) > 0
+    columns, values, residual_span = span(indices), span(data), span(residual)
     order = arrays.empty(d, np.int64)
     for j in range(d):
         order[j] = j
     count, first, zero = d, 0.0, zeros[0]
     sweeps[0] = 0
-    for sweep in range(1 + most):
+    for sweep in range(1 + max_sweeps):
         progress = 0.0
         for k in range(count):
             j = order[k]
-            old, bend = weights[j], squares[j] + l2
+            old, curvature = weights[j], squares[j] + l2
             low, high = indptr[j], indptr[j + 1]
-            if whole:
-                g = rest[j]
+            if has_gram:
+                g = residual[j]
             else:
-                g = scale * csr_rows.dot(low, high, columns, values, left, zero)
+                g = scale * csr_rows.dot(
+                    low, high, columns, values, residual_span, zero
+                )
             new = 0.0
-            if bend > 0:
-                new = _shrunk(g + squares[j] * old, l1[j]) / bend
+            if curvature > 0:
+                new = _soft_threshold(g + squares[j] * old, l1[j]) / curvature
             change = new - old
-            if abs(change) <= ROUNDING * abs(old):
+            if abs(change) <= MIN_RELATIVE_CHANGE * abs(old):
                 continue
             weights[j] = new
-            progress += bend * change * change
-            if whole:
+            progress += curvature * change * change
+            if has_gram:
                 for i in range(d):
-                    rest[i] -= change * gram[j, i]
+                    residual[i] -= change * gram[j, i]
             else:
-                csr_rows.add_row(low, high, -change, columns, values, left)
+                csr_rows.add_row(low, high, -change, columns, values, residual_span)
         if sweep == 0:
             first, count = progress, 0
             for j in range(d):
@@ -83,7 +85,7 @@ def coordinate_descent(
 
 
 @subroutine(optimise=False)
-def _shrunk(x, l1):
+def _soft_threshold(x, l1):
     """The number x, brought nearer to 0 by l1."""
     if x > l1:
         return x - l1
@@ -99,5 +101,5 @@ def add_gram(first, last, d, scale, indptr, indices, data, out):
         for e in range(indptr[i], high):
             x, o = scale * get(values, e), get(columns, e) * d
             for f in range(e, high):
-                at = o + get(columns, f)
-                put(sums, at, get(sums, at) + x * get(values, f))
+                position = o + get(columns, f)
+                put(sums, position, get(sums, position) + x * get(values, f))

@@ -19,13 +19,13 @@ OUTSIDE_HASH = uint64(0x243F6A8885A308D3)
 
 
 @kernel
-def shift_codes(codes, offsets, away, outside, found):
+def shift_codes(codes, offsets, shift, outside, shifted):
     """Fill found[P] with the codes ``away`` positions on; ``outside`` beyond ends."""
     for i in range(len(offsets) - 1):
         first, last = offsets[i], offsets[i + 1]
         for p in range(first, last):
-            q = p + away
-            found[p] = codes[q] if first <= q < last else outside
+            q = p + shift
+            shifted[p] = codes[q] if first <= q < last else outside
 
 
 @kernel
@@ -37,23 +37,23 @@ def join_codes(codes, size, running):
 
 
 @kernel
-def look_up(known, running):
+def vocabulary_indices(vocabulary, running):
     """Replace running values by their places among the sorted ``known``, or by -1."""
-    n = len(known)
+    n = len(vocabulary)
     for p in range(len(running)):
         r = running[p]
         low, high = 0, n
         while low < high:
             middle = (low + high) // 2
-            if known[middle] < r:
+            if vocabulary[middle] < r:
                 low = middle + 1
             else:
                 high = middle
-        running[p] = low if low < n and known[low] == r else -1
+        running[p] = low if low < n and vocabulary[low] == r else -1
 
 
 @kernel
-def hash_codes(codes, hashes, running, fires):
+def hash_codes(codes, hashes, running, has_feature):
     """Mix the hash of each code into running[P]; clear fires[P] at codes of -1.
 
     The finaliser of splitmix64.
@@ -61,7 +61,7 @@ def hash_codes(codes, hashes, running, fires):
     for p in range(len(codes)):
         c = codes[p]
         if c < 0:
-            fires[p] = False
+            has_feature[p] = False
             continue
         z = (running[p] ^ hashes[c]) + uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
@@ -76,25 +76,25 @@ def build_rows(columns, indptr, indices, values):
     Numbers that meet in a row are one entry, of how many they were. ``indices`` and
     ``values`` have room for all; indptr[P] tells how much of it is used.
     """
-    used = 0
+    num_entries = 0
     indptr[0] = 0
     for p in range(columns.shape[0]):
-        first = used
+        first = num_entries
         for k in range(columns.shape[1]):
             column = columns[p, k]
             if column < 0:
                 continue
             # numbers of a dictionary come in order, those of a hash do not
-            e = used
+            e = num_entries
             while e > first and indices[e - 1] > column:
                 e -= 1
             if e > first and indices[e - 1] == column:
                 values[e - 1] += 1
                 continue
-            for f in range(used, e, -1):
+            for f in range(num_entries, e, -1):
                 indices[f] = indices[f - 1]
                 values[f] = values[f - 1]
             indices[e] = column
             values[e] = 1
-            used += 1
-        indptr[p + 1] = used
+            num_entries += 1
+        indptr[p + 1] = num_entries

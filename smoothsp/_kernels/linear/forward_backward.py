@@ -20,70 +20,81 @@ import math
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.forward_backward_log_space import sums_of_logarithms
+from smoothsp._kernels.linear.forward_backward_log_space import (
+    forward_backward_log_space,
+)
 from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
-_FADED = 1e283
+_MAX_INVERSE_SCALE = 1e283
 
 
 @subroutine
-def exponentials(weights, moves, mu, S, P, R, RT):
+def fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT):
     """Fill rows R of ``exp((A - max A) / mu)`` and its transpose; return max A."""
-    top = -np.inf
+    max_transition = -np.inf
     for i in range(S):
         for j in range(S):
-            top = max(top, weights[moves + i * P + j])
-    one_over, zero = splat(1 / mu), splat(0.0)
+            max_transition = max(max_transition, weights[transition_offset + i * P + j])
+    inverse_mu, zero = splat(1 / mu), splat(0.0)
     for i in range(S):
         for j in range(0, P, V):
             # past the last label stands 0, which may exceed the largest
-            below = maximum(splat(top) - load(weights, moves + i * P + j), zero)
-            store(R, i * P + j, exp(zero - below * one_over))
+            difference = maximum(
+                splat(max_transition) - load(weights, transition_offset + i * P + j),
+                zero,
+            )
+            store(R, i * P + j, exp(zero - difference * inverse_mu))
     for i in range(S):
         for j in range(S):
             RT[j * P + i] = R[i * P + j]
-    return top
+    return max_transition
 
 
 @subroutine
-def sums(T, S, P, weights, moves, mu, U, X, R, RT, N, edges):
+def forward_backward(T, S, P, weights, transition_offset, mu, U, X, R, RT, N, edges):
     """Fill marginals N of positions, and those of pairs, summed; return mu log Z.
 
     X and N are as large as U; R, RT and ``edges`` have S rows.
     """
     edges[:] = 0.0
-    top = exponentials(weights, moves, mu, S, P, R, RT) if T > 1 else 0.0
-    value, worst = forward(T, S, P, mu, U, X, R, N, top)
-    if not worst < _FADED:
-        return sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges)
+    max_transition = (
+        fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT)
+        if T > 1
+        else 0.0
+    )
+    value, max_inverse_scale = forward_pass(T, S, P, mu, U, X, R, N, max_transition)
+    if not max_inverse_scale < _MAX_INVERSE_SCALE:
+        return forward_backward_log_space(
+            T, S, P, weights, transition_offset, mu, U, X, R, N, edges
+        )
     if T > 1:
-        _backward(T, S, P, X, R, RT, N, edges)
+        _backward_pass(T, S, P, X, R, RT, N, edges)
     return value
 
 
 @subroutine
-def forward(T, S, P, mu, U, X, R, N, top):
+def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
     """Fill N with a_t and X with the exponentials of U over c_t.
 
     Returns ``mu log Z`` and 1, or infinity in second place if logarithms are needed.
     Of products of c_t a logarithm is taken only where they leave 1e-100 to 1e100.
     """
-    one_over, zero = splat(1 / mu), splat(0.0)
-    value, product, worst, inverse = 0.0, 1.0, 1.0, 1.0
+    inverse_mu, zero = splat(1 / mu), splat(0.0)
+    value, product, max_inverse_scale, inverse = 0.0, 1.0, 1.0, 1.0
     for t in range(T):
         o = t * P
         best = load(U, o)
         for j in range(V, P, V):
             best = maximum(load(U, o + j), best)
-        peak = reduce_max(best)
-        value += peak
-        height = splat(peak)
+        max_score = reduce_max(best)
+        value += max_score
+        max_score_lanes = splat(max_score)
         total = zero
         for j in range(0, P, V):
-            x = exp((load(U, o + j) - height) * one_over)
+            x = exp((load(U, o + j) - max_score_lanes) * inverse_mu)
             store(X, o + j, x)
             if t > 0:
                 p = o - P
@@ -98,8 +109,8 @@ def forward(T, S, P, mu, U, X, R, N, top):
             total = total + x
         c = reduce_sum(total)
         inverse = 1 / c
-        worst = max(worst, 1.0) * inverse if t > 0 else 1.0
-        if not worst < _FADED:
+        max_inverse_scale = max(max_inverse_scale, 1.0) * inverse if t > 0 else 1.0
+        if not max_inverse_scale < _MAX_INVERSE_SCALE:
             return value, np.inf
         product *= c
         if product < 1e-100 or product > 1e100:
@@ -109,11 +120,11 @@ def forward(T, S, P, mu, U, X, R, N, top):
         for j in range(0, P, V):
             store(N, o + j, load(N, o + j) * scale)
             store(X, o + j, load(X, o + j) * scale)
-    return value + mu * math.log(product) + (T - 1) * top, 1.0
+    return value + mu * math.log(product) + (T - 1) * max_transition, 1.0
 
 
 @subroutine
-def _backward(T, S, P, X, R, RT, N, edges):
+def _backward_pass(T, S, P, X, R, RT, N, edges):
     """Turn N into marginals of positions, and fill ``edges`` with those of pairs.
 
     ``edges`` sum ``a_{t-1}(i) q_t(j)`` over t; ``e^{A / mu}`` is the same at every step

@@ -12,7 +12,9 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @subroutine
-def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
+def forward_backward_log_space(
+    T, S, P, weights, transition_offset, mu, U, X, R, N, edges
+):
     """As ``sums``: N holds ``log a``, then marginals; X ``log b``; R terms of one sum.
 
     Forwards, backwards, then marginals of pairs and of positions, with a and b not
@@ -28,13 +30,13 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
     The terms of a sum are collected in R first, since the largest is subtracted before
     any exponential. Sequences seldom come here, so the loops are scalar.
     """
-    total = log_messages(T, S, P, weights, moves, mu, U, X, R, N)
+    total = log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N)
     edges[:] = 0.0
     for t in range(1, T):
         for i in range(S):
             before = N[(t - 1) * P + i] - total
             for j in range(S):
-                step = weights[moves + i * P + j] / mu
+                step = weights[transition_offset + i * P + j] / mu
                 after = U[t * P + j] / mu + X[t * P + j]
                 edges[i * P + j] += math.exp(before + step + after)
     for t in range(T):
@@ -46,26 +48,26 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
 
 
 @subroutine
-def log_messages(T, S, P, weights, moves, mu, U, X, R, N):
+def log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N):
     """Fill N with ``log a`` and X with ``log b``, and return ``log Z``, all as above.
 
     R has room for the terms of one sum.
     """
     for t in range(T):
         for j in range(S):
-            here = U[t * P + j] / mu
+            log_alpha = U[t * P + j] / mu
             if t > 0:
                 for i in range(S):
-                    step = weights[moves + i * P + j] / mu
+                    step = weights[transition_offset + i * P + j] / mu
                     R[i] = N[(t - 1) * P + i] + step
-                here += _log_sum(S, R)
-            N[t * P + j] = here
+                log_alpha += _log_sum(S, R)
+            N[t * P + j] = log_alpha
     for i in range(S):
         X[(T - 1) * P + i] = 0.0
     for t in range(T - 1, 0, -1):
         for i in range(S):
             for j in range(S):
-                step = weights[moves + i * P + j] / mu
+                step = weights[transition_offset + i * P + j] / mu
                 R[j] = step + U[t * P + j] / mu + X[t * P + j]
             X[(t - 1) * P + i] = _log_sum(S, R)
     for j in range(S):

@@ -27,32 +27,32 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.directions import (
-    add_direction,
-    back_into_box,
-    between,
-    length,
-    slope,
-    step_size,
-    take_marginals,
-    towards,
-    turn_round,
+    add_direction_features,
+    clip_to_box,
+    clipped_step_size,
+    frank_wolfe_direction,
+    linear_term,
+    negate_direction,
+    pairwise_direction,
+    quadratic_term,
+    subtract_from_marginals,
 )
 from smoothsp._kernels.linear.sequences import (
-    cost_of,
     gold_score,
+    labelling_cost,
+    loss_augmented_labels,
     score_sequence,
-    share,
-    worst_labels,
+    sequence_weight,
 )
 from smoothsp._kernels.linear.working_sets import (
     away_slot,
     best_slot,
-    forget_weightless,
-    has_room,
+    drop_zero_weights,
+    find_tied_slot,
     marginals_from_slots,
-    put_labels,
+    reserve_slot,
     score_slots,
-    slot_as_good,
+    store_labels,
 )
 
 # Kinds of steps. A solver allows one of the first three, the third with the first, or
@@ -73,10 +73,10 @@ class StepRule(NamedTuple):
 
     lam: float
     kind: int
-    cached: bool
-    local: float
-    least: float
-    most: int
+    is_cached: bool
+    min_gap_ratio: float
+    min_gap: float
+    max_labellings: int
 
 
 class Counters(NamedTuple):
@@ -87,110 +87,207 @@ class Counters(NamedTuple):
 
 
 @subroutine(optimise=False)
-def visit(s, i, rules, p, d, x, q, k, r, c):
+def bcfw_step(
+    sequences, i, rule, primal, duals, gram, working_sets, scratch, direction, counters
+):
     """One step on sequence i; False if the store is full, and then nothing changed."""
-    keeps = rules.kind != FRANK_WOLFE or rules.cached
-    if keeps and not has_room(s, i, q, rules.most):
+    uses_working_sets = rule.kind != FRANK_WOLFE or rule.is_cached
+    if uses_working_sets and not reserve_slot(
+        sequences, i, working_sets, rule.max_labellings
+    ):
         return False
-    part = share(s, i)
-    tail = score_sequence(s, i, p.w, k)
-    base, count, gap, loss, own = 0.0, 0, 0.0, 0.0, -1
-    if keeps:
-        base = gold_score(s, i, tail, k)
-        score_slots(s, i, tail, k.E, base, q)
-    hit = False
-    if rules.cached:
-        own = best_slot(i, q)
-        loss = part * q.loss[q.slot[i] + own]
-        o = q.word[i] + own * (s.offsets[i + 1] - s.offsets[i])
-        count = towards(s, i, d, q.labels, o, r)
-        gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
-        hit = gap > 0.0 and gap >= max(rules.local * d.gap_estimates[i], rules.least)
-    if hit:
-        c.counts[HITS] += 1
+    weight = sequence_weight(sequences, i)
+    transition_weights = score_sequence(sequences, i, primal.w, scratch)
+    gold, num_active, gap, loss, slot = 0.0, 0, 0.0, 0.0, -1
+    if uses_working_sets:
+        gold = gold_score(sequences, i, transition_weights, scratch)
+        score_slots(sequences, i, transition_weights, scratch.E, gold, working_sets)
+    is_cache_hit = False
+    if rule.is_cached:
+        slot = best_slot(i, working_sets)
+        loss = weight * working_sets.loss[working_sets.slot[i] + slot]
+        o = working_sets.word[i] + slot * (
+            sequences.offsets[i + 1] - sequences.offsets[i]
+        )
+        num_active = frank_wolfe_direction(
+            sequences, i, duals, working_sets.labels, o, direction
+        )
+        gap = (
+            loss
+            - duals.ell[i]
+            - weight
+            * linear_term(
+                sequences, i, transition_weights, scratch.E, direction, num_active
+            )
+        )
+        is_cache_hit = gap > 0.0 and gap >= max(
+            rule.min_gap_ratio * duals.gap_estimates[i], rule.min_gap
+        )
+    if is_cache_hit:
+        counters.counts[HITS] += 1
     else:
-        worst = worst_labels(s, i, tail, k)
-        loss = part * cost_of(s, i, k.y, 0)
-        count = towards(s, i, d, k.y, 0, r)
-        gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
-        c.counts[CALLS] += 1
-        d.gap_estimates[i] = max(gap, 0.0)
-        if keeps:
-            weighed = rules.kind != FRANK_WOLFE
-            own = slot_as_good(i, worst - base, q) if weighed else -1
-            if own < 0:
-                own = put_labels(s, i, k.y, worst - base, rules.most, weighed, q)
+        worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        loss = weight * labelling_cost(sequences, i, scratch.y, 0)
+        num_active = frank_wolfe_direction(sequences, i, duals, scratch.y, 0, direction)
+        gap = (
+            loss
+            - duals.ell[i]
+            - weight
+            * linear_term(
+                sequences, i, transition_weights, scratch.E, direction, num_active
+            )
+        )
+        counters.counts[CALLS] += 1
+        duals.gap_estimates[i] = max(gap, 0.0)
+        if uses_working_sets:
+            weighed = rule.kind != FRANK_WOLFE
+            slot = find_tied_slot(i, worst - gold, working_sets) if weighed else -1
+            if slot < 0:
+                slot = store_labels(
+                    sequences,
+                    i,
+                    scratch.y,
+                    worst - gold,
+                    rule.max_labellings,
+                    weighed,
+                    working_sets,
+                )
             # the slot may be worth less than the oracle's labels, by rounding
-            gap -= part * (worst - base - q.h[q.slot[i] + own])
-    c.counts[STEPS] += 1
-    if rules.kind == FRANK_WOLFE:
-        _frank_wolfe(s, i, rules.lam, p, d, x, r, c, count, gap, loss)
+            gap -= weight * (worst - gold - working_sets.h[working_sets.slot[i] + slot])
+    counters.counts[STEPS] += 1
+    if rule.kind == FRANK_WOLFE:
+        _frank_wolfe_step(
+            sequences,
+            i,
+            rule.lam,
+            primal,
+            duals,
+            gram,
+            direction,
+            counters,
+            num_active,
+            gap,
+            loss,
+        )
     else:
-        _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap)
+        _active_set_step(
+            sequences,
+            i,
+            rule,
+            primal,
+            duals,
+            gram,
+            working_sets,
+            direction,
+            counters,
+            slot,
+            gap,
+        )
     return True
 
 
 @subroutine(optimise=False)
-def _curvature(s, i, lam, x, r, count):
+def _quadratic_coefficient(sequences, i, lam, gram, direction, num_active):
     """``den = s_i^2 (||X'D||^2 + ...) / lambda``, with ``directions.length``."""
-    part = share(s, i)
-    return length(s, i, x, r, count) * part * part / lam
+    weight = sequence_weight(sequences, i)
+    return (
+        quadratic_term(sequences, i, gram, direction, num_active)
+        * weight
+        * weight
+        / lam
+    )
 
 
 @subroutine(optimise=False)
-def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
+def _frank_wolfe_step(
+    sequences, i, lam, primal, duals, gram, direction, counters, num_active, gap, loss
+):
     """Step along ``mu - e_y``, whose D is in r; return gamma."""
-    if count == 0 or gap <= 0.0:
+    if num_active == 0 or gap <= 0.0:
         return 0.0
-    gamma = step_size(gap, _curvature(s, i, lam, x, r, count), 1.0)
-    _move(s, i, lam, p, d, r, c, count, gamma, loss - d.ell[i])
+    gamma = clipped_step_size(
+        gap, _quadratic_coefficient(sequences, i, lam, gram, direction, num_active), 1.0
+    )
+    _take_step(
+        sequences,
+        i,
+        lam,
+        primal,
+        duals,
+        direction,
+        counters,
+        num_active,
+        gamma,
+        loss - duals.ell[i],
+    )
     if gamma == 1.0:
-        _round(s, i, d, r, count)
+        _round_duals(sequences, i, duals, direction, num_active)
     return gamma
 
 
 @subroutine(optimise=False)
-def _round(s, i, d, r, count):
+def _round_duals(sequences, i, duals, direction, num_active):
     """After a whole step the marginals are a corner, free of rounding."""
-    first = s.offsets[i]
-    for m in range(count):
-        for j in range((first + r.moved[m]) * s.P, (first + r.moved[m] + 1) * s.P):
-            d.mu[j] = np.round(d.mu[j])
-    if s.transition_offset >= 0:
-        for e in range(i * s.S * s.P, (i + 1) * s.S * s.P):
-            d.edges[e] = np.round(d.edges[e])
+    first = sequences.offsets[i]
+    for m in range(num_active):
+        for j in range(
+            (first + direction.active[m]) * sequences.P,
+            (first + direction.active[m] + 1) * sequences.P,
+        ):
+            duals.mu[j] = np.round(duals.mu[j])
+    if sequences.transition_offset >= 0:
+        for e in range(
+            i * sequences.S * sequences.P, (i + 1) * sequences.S * sequences.P
+        ):
+            duals.edges[e] = np.round(duals.edges[e])
 
 
 @subroutine(optimise=False)
-def _move(s, i, lam, p, d, r, c, count, gamma, ell):
+def _take_step(
+    sequences, i, lam, primal, duals, direction, counters, num_active, gamma, ell
+):
     """Take ``gamma`` of the direction, whose expected cost is ``ell``.
 
     ``mu -= gamma D``, ``v += gamma s_i X'D / lambda``, then ``w = clip(v)`` in a box.
     In an average, iterates 1 to k - 1 lack step k. Iterate j has weight j, so step k
     is added ``k (k - 1) / 2`` times to what the average lacks.
     """
-    a = gamma * share(s, i) / lam
-    take_marginals(s, i, d, r, count, gamma)
-    add_direction(s, i, r, count, a, p.v)
-    d.ell[i] += gamma * ell
-    if p.boxed:
-        back_into_box(s, i, r, count, p)
-    if p.averaged:
-        steps = float(c.counts[STEPS])
+    a = gamma * sequence_weight(sequences, i) / lam
+    subtract_from_marginals(sequences, i, duals, direction, num_active, gamma)
+    add_direction_features(sequences, i, direction, num_active, a, primal.v)
+    duals.ell[i] += gamma * ell
+    if primal.boxed:
+        clip_to_box(sequences, i, direction, num_active, primal)
+    if primal.averaged:
+        steps = float(counters.counts[STEPS])
         older = steps * (steps - 1.0) / 2.0
-        add_direction(s, i, r, count, older * a, p.lag)
-        c.lag[0] += older * gamma * ell
+        add_direction_features(
+            sequences, i, direction, num_active, older * a, primal.lag
+        )
+        counters.lag[0] += older * gamma * ell
 
 
 @subroutine(optimise=False)
-def _gain(num, den, largest):
+def _dual_gain(linear, quadratic, max_step):
     """What the best step along a direction adds to the dual."""
-    gamma = step_size(num, den, largest)
-    return gamma * num - gamma * gamma * den / 2
+    gamma = clipped_step_size(linear, quadratic, max_step)
+    return gamma * linear - gamma * gamma * quadratic / 2
 
 
 @subroutine(optimise=False)
-def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
+def _active_set_step(
+    sequences,
+    i,
+    rule,
+    primal,
+    duals,
+    gram,
+    working_sets,
+    direction,
+    counters,
+    slot,
+    gap,
+):
     """A step that changes the weights of stored labellings; ``own`` is the corner's.
 
     With gamma of the step, the weights become
@@ -202,61 +299,131 @@ def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     A largest step of the last two drops a. Marginals are then built from the weights
     anew, as rounding would leave a trace of a in them.
     """
-    part = share(s, i)
-    T = s.offsets[i + 1] - s.offsets[i]
-    b, w0 = q.slot[i], q.word[i]
-    other = away_slot(i, q)
-    here, there = w0 + own * T, w0 + other * T
-    pair = part * (q.h[b + own] - q.h[b + other]) if own != other else 0.0
-    apart = pair - gap
-    mass = q.alpha[b + other]
-    furthest = mass / (1.0 - mass) if mass < 1.0 else 0.0
-    kind = rules.kind
+    weight = sequence_weight(sequences, i)
+    T = sequences.offsets[i + 1] - sequences.offsets[i]
+    b, labels_offset = working_sets.slot[i], working_sets.word[i]
+    away = away_slot(i, working_sets)
+    corner_labels, away_labels = labels_offset + slot * T, labels_offset + away * T
+    pairwise_gap = (
+        weight * (working_sets.h[b + slot] - working_sets.h[b + away])
+        if slot != away
+        else 0.0
+    )
+    away_gap = pairwise_gap - gap
+    away_weight = working_sets.alpha[b + away]
+    max_away_step = away_weight / (1.0 - away_weight) if away_weight < 1.0 else 0.0
+    kind = rule.kind
     if kind == AWAY:
-        kind = FRANK_WOLFE if gap > apart else AWAY
+        kind = FRANK_WOLFE if gap > away_gap else AWAY
     elif kind != PAIRWISE:
-        count = towards(s, i, d, q.labels, here, r)
-        best = _gain(gap, _curvature(s, i, rules.lam, x, r, count), 1.0)
+        num_active = frank_wolfe_direction(
+            sequences, i, duals, working_sets.labels, corner_labels, direction
+        )
+        best = _dual_gain(
+            gap,
+            _quadratic_coefficient(sequences, i, rule.lam, gram, direction, num_active),
+            1.0,
+        )
         kind = FRANK_WOLFE
-        count = between(s, i, q.labels, there, here, r)
-        gain = _gain(pair, _curvature(s, i, rules.lam, x, r, count), mass)
+        num_active = pairwise_direction(
+            sequences, i, working_sets.labels, away_labels, corner_labels, direction
+        )
+        gain = _dual_gain(
+            pairwise_gap,
+            _quadratic_coefficient(sequences, i, rule.lam, gram, direction, num_active),
+            away_weight,
+        )
         if gain > best:
             kind, best = PAIRWISE, gain
-        if rules.kind == BEST:
-            count = towards(s, i, d, q.labels, there, r)
-            den = _curvature(s, i, rules.lam, x, r, count)
-            if _gain(apart, den, furthest) > best:
+        if rule.kind == BEST:
+            num_active = frank_wolfe_direction(
+                sequences, i, duals, working_sets.labels, away_labels, direction
+            )
+            den = _quadratic_coefficient(
+                sequences, i, rule.lam, gram, direction, num_active
+            )
+            if _dual_gain(away_gap, den, max_away_step) > best:
                 kind = AWAY
-    dropped = False
+    is_dropped = False
     if kind == FRANK_WOLFE:
-        count = towards(s, i, d, q.labels, here, r)
-        loss = part * q.loss[b + own]
-        gamma = _frank_wolfe(s, i, rules.lam, p, d, x, r, c, count, gap, loss)
-        for m in range(q.size[i]):
-            q.alpha[b + m] *= 1.0 - gamma
-        q.alpha[b + own] += gamma
+        num_active = frank_wolfe_direction(
+            sequences, i, duals, working_sets.labels, corner_labels, direction
+        )
+        loss = weight * working_sets.loss[b + slot]
+        gamma = _frank_wolfe_step(
+            sequences,
+            i,
+            rule.lam,
+            primal,
+            duals,
+            gram,
+            direction,
+            counters,
+            num_active,
+            gap,
+            loss,
+        )
+        for m in range(working_sets.size[i]):
+            working_sets.alpha[b + m] *= 1.0 - gamma
+        working_sets.alpha[b + slot] += gamma
     elif kind == PAIRWISE:
-        count = between(s, i, q.labels, there, here, r)
-        ell = part * (q.loss[b + own] - q.loss[b + other])
-        gamma = step_size(pair, _curvature(s, i, rules.lam, x, r, count), mass)
-        if count and gamma > 0.0:
-            _move(s, i, rules.lam, p, d, r, c, count, gamma, ell)
-            dropped = gamma == mass
-            q.alpha[b + own] += gamma
-            q.alpha[b + other] = 0.0 if dropped else mass - gamma
+        num_active = pairwise_direction(
+            sequences, i, working_sets.labels, away_labels, corner_labels, direction
+        )
+        ell = weight * (working_sets.loss[b + slot] - working_sets.loss[b + away])
+        gamma = clipped_step_size(
+            pairwise_gap,
+            _quadratic_coefficient(sequences, i, rule.lam, gram, direction, num_active),
+            away_weight,
+        )
+        if num_active and gamma > 0.0:
+            _take_step(
+                sequences,
+                i,
+                rule.lam,
+                primal,
+                duals,
+                direction,
+                counters,
+                num_active,
+                gamma,
+                ell,
+            )
+            is_dropped = gamma == away_weight
+            working_sets.alpha[b + slot] += gamma
+            working_sets.alpha[b + away] = 0.0 if is_dropped else away_weight - gamma
     else:
-        count = towards(s, i, d, q.labels, there, r)
-        turn_round(s, count, r)
-        ell = d.ell[i] - part * q.loss[b + other]
-        gamma = step_size(apart, _curvature(s, i, rules.lam, x, r, count), furthest)
-        if count and gamma > 0.0:
-            _move(s, i, rules.lam, p, d, r, c, count, gamma, ell)
-            dropped = gamma == furthest
-            for m in range(q.size[i]):
-                q.alpha[b + m] *= 1.0 + gamma
-            q.alpha[b + other] = 0.0 if dropped else q.alpha[b + other] - gamma
-    if dropped:
-        c.counts[DROPS] += 1
-        marginals_from_slots(s, i, q, d)
-    if not rules.cached:
-        forget_weightless(s, i, q)
+        num_active = frank_wolfe_direction(
+            sequences, i, duals, working_sets.labels, away_labels, direction
+        )
+        negate_direction(sequences, num_active, direction)
+        ell = duals.ell[i] - weight * working_sets.loss[b + away]
+        gamma = clipped_step_size(
+            away_gap,
+            _quadratic_coefficient(sequences, i, rule.lam, gram, direction, num_active),
+            max_away_step,
+        )
+        if num_active and gamma > 0.0:
+            _take_step(
+                sequences,
+                i,
+                rule.lam,
+                primal,
+                duals,
+                direction,
+                counters,
+                num_active,
+                gamma,
+                ell,
+            )
+            is_dropped = gamma == max_away_step
+            for m in range(working_sets.size[i]):
+                working_sets.alpha[b + m] *= 1.0 + gamma
+            working_sets.alpha[b + away] = (
+                0.0 if is_dropped else working_sets.alpha[b + away] - gamma
+            )
+    if is_dropped:
+        counters.counts[DROPS] += 1
+        marginals_from_slots(sequences, i, working_sets, duals)
+    if not rule.is_cached:
+        drop_zero_weights(sequences, i, working_sets)

@@ -34,12 +34,12 @@ def set_leaf(tree, i, number):
 def sample_leaf(tree, uniform):
     """Which leaf holds the share ``uniform`` of the total, which is above 0."""
     leaves = len(tree) // 2
-    rest = uniform * tree[1]
+    remaining = uniform * tree[1]
     q = 1
     while q < leaves:
         q *= 2
         # rounding may leave too large a rest: never go to a child that is 0
-        if rest >= tree[q] and tree[q + 1] > 0.0:
-            rest -= tree[q]
+        if remaining >= tree[q] and tree[q + 1] > 0.0:
+            remaining -= tree[q]
             q += 1
     return q - leaves

@@ -19,11 +19,15 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import labelling_score
-from smoothsp._kernels.linear.tied_weights import rest, room_of_rest, score_words
+from smoothsp._kernels.linear.tied_weights import (
+    fill_position_scores,
+    gather_transition_weights,
+    make_transition_buffer,
+)
 from smoothsp._kernels.linear.viterbi import (
-    add_costs,
-    best_labels,
-    without_costs,
+    fill_loss_augmented_scores,
+    fill_scores,
+    viterbi,
 )
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
@@ -66,107 +70,140 @@ class Scratch(NamedTuple):
     U: np.ndarray
     M: np.ndarray
     y: np.ndarray
-    rest: np.ndarray
+    transition_weights: np.ndarray
 
 
 @subroutine(optimise=False)
-def scratch(s):
+def make_scratch(sequences):
     """Room for the longest sequence; a cache line begins where a row does."""
-    size = s.max_length * s.P
-    room = arrays.zeros(3 * size + 8)
-    past = -(room.ctypes.data // 8) % 8
+    size = sequences.max_length * sequences.P
+    buffer = arrays.zeros(3 * size + 8)
+    padding = -(buffer.ctypes.data // 8) % 8
     return Scratch(
-        room[past : past + size],
-        room[past + size : past + 2 * size],
-        room[past + 2 * size : past + 3 * size],
-        arrays.zeros(s.max_length, np.int32),
-        room_of_rest(s),
+        buffer[padding : padding + size],
+        buffer[padding + size : padding + 2 * size],
+        buffer[padding + 2 * size : padding + 3 * size],
+        arrays.zeros(sequences.max_length, np.int32),
+        make_transition_buffer(sequences),
     )
 
 
 @subroutine(optimise=False)
-def score_sequence(s, i, weights, k):
+def score_sequence(sequences, i, weights, scratch):
     """Fill ``k.E`` for sequence i; return where A, start and end are."""
-    score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
-    return rest(s, 1.0, weights, weights, k.rest)
+    fill_position_scores(
+        sequences, sequences.offsets[i], sequences.offsets[i + 1], weights, scratch.E
+    )
+    return gather_transition_weights(
+        sequences, 1.0, weights, weights, scratch.transition_weights
+    )
 
 
 @subroutine(optimise=False)
-def worst_labels(s, i, tail, k):
+def loss_augmented_labels(sequences, i, transition_weights, scratch):
     """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
 
     ``k.E`` holds the scores of the sequence, ``tail`` A, start and end.
     """
-    o = s.offsets[i]
-    T = s.offsets[i + 1] - o
-    add_costs(
-        k.E,
+    o = sequences.offsets[i]
+    T = sequences.offsets[i + 1] - o
+    fill_loss_augmented_scores(
+        scratch.E,
         T,
-        s.labels,
+        sequences.labels,
         o,
-        s.costs,
-        s.scales[i],
-        tail,
-        s.start_offset,
-        s.end_offset,
-        s.P,
-        k.U,
+        sequences.costs,
+        sequences.scales[i],
+        transition_weights,
+        sequences.start_offset,
+        sequences.end_offset,
+        sequences.P,
+        scratch.U,
     )
-    return best_labels(T, s.S, tail, s.transition_offset, s.P, k.U, k.M, k.y)
+    return viterbi(
+        T,
+        sequences.S,
+        transition_weights,
+        sequences.transition_offset,
+        sequences.P,
+        scratch.U,
+        scratch.M,
+        scratch.y,
+    )
 
 
 @subroutine(optimise=False)
-def gold_score(s, i, tail, k):
+def gold_score(sequences, i, transition_weights, scratch):
     """The score of the gold labels of sequence i, whose scores are in ``k.E``."""
-    o = s.offsets[i]
-    T = s.offsets[i + 1] - o
+    o = sequences.offsets[i]
+    T = sequences.offsets[i + 1] - o
     return labelling_score(
-        k.E,
+        scratch.E,
         T,
-        s.labels,
+        sequences.labels,
         o,
-        tail,
-        s.transition_offset,
-        s.start_offset,
-        s.end_offset,
-        s.P,
+        transition_weights,
+        sequences.transition_offset,
+        sequences.start_offset,
+        sequences.end_offset,
+        sequences.P,
     )
 
 
 @subroutine(optimise=False)
-def cost_of(s, i, y, o):
+def labelling_cost(sequences, i, y, labels_offset):
     """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sequence i."""
-    first = s.offsets[i]
+    first = sequences.offsets[i]
     cost = 0.0
-    for t in range(s.offsets[i + 1] - first):
-        cost += s.costs[s.labels[first + t] * s.P + y[o + t]]
-    return s.scales[i] * cost
+    for t in range(sequences.offsets[i + 1] - first):
+        cost += sequences.costs[
+            sequences.labels[first + t] * sequences.P + y[labels_offset + t]
+        ]
+    return sequences.scales[i] * cost
 
 
 @subroutine(optimise=False)
-def share(s, i):
+def sequence_weight(sequences, i):
     """``s_i = loss_scales[i] / n``, the weight of sequence i in the mean loss."""
-    return s.loss_scales[i] / (len(s.offsets) - 1)
+    return sequences.loss_scales[i] / (len(sequences.offsets) - 1)
 
 
 @kernel
-def structured_hinges(first, last, s, weights, out):
+def structured_hinges(first, last, sequences, weights, out):
     """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not times a weight."""
-    k = scratch(s)
+    scratch = make_scratch(sequences)
     for i in range(first, last):
-        tail = score_sequence(s, i, weights, k)
-        worst = worst_labels(s, i, tail, k)
-        out[i] = max(worst - gold_score(s, i, tail, k), 0.0)
+        transition_weights = score_sequence(sequences, i, weights, scratch)
+        worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        out[i] = max(worst - gold_score(sequences, i, transition_weights, scratch), 0.0)
 
 
 @kernel
-def decode(first, last, s, weights, labels, scores):
+def decode(first, last, sequences, weights, labels, scores):
     """Fill the best labelling of each sequence, by Viterbi, and its score."""
-    k = scratch(s)
+    scratch = make_scratch(sequences)
     for i in range(first, last):
-        tail = score_sequence(s, i, weights, k)
-        o = s.offsets[i]
-        T = s.offsets[i + 1] - o
-        without_costs(k.E, T, s.S, tail, s.start_offset, s.end_offset, s.P, k.U)
-        scores[i] = best_labels(T, s.S, tail, s.transition_offset, s.P, k.U, k.M, k.y)
-        copy(k.y[:T], labels[o : o + T])
+        transition_weights = score_sequence(sequences, i, weights, scratch)
+        o = sequences.offsets[i]
+        T = sequences.offsets[i + 1] - o
+        fill_scores(
+            scratch.E,
+            T,
+            sequences.S,
+            transition_weights,
+            sequences.start_offset,
+            sequences.end_offset,
+            sequences.P,
+            scratch.U,
+        )
+        scores[i] = viterbi(
+            T,
+            sequences.S,
+            transition_weights,
+            sequences.transition_offset,
+            sequences.P,
+            scratch.U,
+            scratch.M,
+            scratch.y,
+        )
+        copy(scratch.y[:T], labels[o : o + T])

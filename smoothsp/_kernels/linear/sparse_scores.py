@@ -24,7 +24,7 @@ V = 8
 
 
 @subroutine(forceinline=True)
-def entry(values, e):
+def splat_entry(values, e):
     """The value of an entry in every lane, as float64."""
     return splat(np.float64(get(values, e)))
 
@@ -41,7 +41,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             a = b = c = d = zero
             for e in range(low, high):
                 f = get(indices, e) * P + j
-                x = entry(values, e)
+                x = splat_entry(values, e)
                 a = fma(x, load(weights, f), a)
                 b = fma(x, load(weights, f + V), b)
                 c = fma(x, load(weights, f + 2 * V), c)
@@ -56,14 +56,14 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             a = b = c = d = zero
             for e in range(low, high - 1, 2):
                 f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j
-                x, y = entry(values, e), entry(values, e + 1)
+                x, y = splat_entry(values, e), splat_entry(values, e + 1)
                 a = fma(x, load(weights, f), a)
                 b = fma(x, load(weights, f + V), b)
                 c = fma(y, load(weights, g), c)
                 d = fma(y, load(weights, g + V), d)
             if (high - low) % 2 == 1:
                 f = get(indices, high - 1) * P + j
-                x = entry(values, high - 1)
+                x = splat_entry(values, high - 1)
                 a = fma(x, load(weights, f), a)
                 b = fma(x, load(weights, f + V), b)
             store(E, o + j, a + c)
@@ -73,16 +73,16 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             a = b = zero
             for e in range(low, high - 1, 2):
                 f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j
-                a = fma(entry(values, e), load(weights, f), a)
-                b = fma(entry(values, e + 1), load(weights, g), b)
+                a = fma(splat_entry(values, e), load(weights, f), a)
+                b = fma(splat_entry(values, e + 1), load(weights, g), b)
             if (high - low) % 2 == 1:
                 f = get(indices, high - 1) * P + j
-                a = fma(entry(values, high - 1), load(weights, f), a)
+                a = fma(splat_entry(values, high - 1), load(weights, f), a)
             store(E, o + j, a + b)
 
 
 @subroutine(optimise=False)
-def add_position(t, indptr, indices, values, a, D, o, P, weights):
+def add_position_features(t, indptr, indices, values, a, D, o, P, weights):
     """``W(f, j) += a x(t, f) D(j)`` with the row D at o: one rank of ``X'D``."""
     scale = splat(a)
     low, high = indptr[t], indptr[t + 1]
@@ -92,7 +92,7 @@ def add_position(t, indptr, indices, values, a, D, o, P, weights):
         r, s = scale * load(D, o + j + 2 * V), scale * load(D, o + j + 3 * V)
         for e in range(low, high):
             f = get(indices, e) * P + j
-            x = entry(values, e)
+            x = splat_entry(values, e)
             store(weights, f, fma(x, p, load(weights, f)))
             store(weights, f + V, fma(x, q, load(weights, f + V)))
             store(weights, f + 2 * V, fma(x, r, load(weights, f + 2 * V)))
@@ -102,41 +102,28 @@ def add_position(t, indptr, indices, values, a, D, o, P, weights):
         p = scale * load(D, o + j)
         for e in range(low, high):
             f = get(indices, e) * P + j
-            store(weights, f, fma(entry(values, e), p, load(weights, f)))
+            store(weights, f, fma(splat_entry(values, e), p, load(weights, f)))
         j += V
 
 
 @subroutine(optimise=False)
-def add_one_label(t, indptr, indices, values, a, j, P, weights):
+def add_position_features_for_label(t, indptr, indices, values, a, j, P, weights):
     """``W(f, j) += a x(t, f)`` for one label j."""
     for e in range(indptr[t], indptr[t + 1]):
         weights[indices[e] * P + j] += a * values[e]
 
 
 @subroutine(optimise=False)
-def add_labelling(
-    first, T, indptr, indices, values, a, y, o, weights, moves, start, end, P
+def labelling_score(
+    E, T, y, o, weights, transition_offset, start_offset, end_offset, P
 ):
-    """``w += a phi(x, y)`` for the labels ``y[o:o + T]`` of one sequence."""
-    for t in range(T):
-        add_one_label(first + t, indptr, indices, values, a, y[o + t], P, weights)
-    if moves >= 0:
-        for t in range(1, T):
-            weights[moves + y[o + t - 1] * P + y[o + t]] += a
-    if start >= 0 and T > 0:
-        weights[start + y[o]] += a
-        weights[end + y[o + T - 1]] += a
-
-
-@subroutine(optimise=False)
-def labelling_score(E, T, y, o, weights, moves, start, end, P):
     """``<w, phi(x, y)>`` for the labels ``y[o:o + T]`` of a sequence with scores E."""
     score = 0.0
     for t in range(T):
         score += E[t * P + y[o + t]]
-    if moves >= 0:
+    if transition_offset >= 0:
         for t in range(1, T):
-            score += weights[moves + y[o + t - 1] * P + y[o + t]]
-    if start >= 0 and T > 0:
-        score += weights[start + y[o]] + weights[end + y[o + T - 1]]
+            score += weights[transition_offset + y[o + t - 1] * P + y[o + t]]
+    if start_offset >= 0 and T > 0:
+        score += weights[start_offset + y[o]] + weights[end_offset + y[o + T - 1]]
     return score

@@ -18,46 +18,48 @@ from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, 
 
 
 @subroutine(optimise=False)
-def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
+def fill_loss_augmented_scores(
+    E, T, gold, o, costs, scale, weights, start_offset, end_offset, P, U
+):
     """Fill U for the sequence whose gold labels are ``gold[o:o + T]``.
 
     ``costs`` are rows of P numbers, one a gold label, -inf past the last label.
     """
-    factor = splat(scale)
+    cost_scale = splat(scale)
     for t in range(T):
         c, p = gold[o + t] * P, t * P
         for j in range(0, P, V):
-            store(U, p + j, fma(factor, load(costs, c + j), load(E, p + j)))
-    if start >= 0:
-        _add_boundaries(T, weights, start, end, P, U)
+            store(U, p + j, fma(cost_scale, load(costs, c + j), load(E, p + j)))
+    if start_offset >= 0:
+        _add_boundaries(T, weights, start_offset, end_offset, P, U)
 
 
 @subroutine(optimise=False)
-def without_costs(E, T, S, weights, start, end, P, U):
+def fill_scores(E, T, S, weights, start_offset, end_offset, P, U):
     """Fill U with scores alone."""
     for p in range(0, T * P, V):
         store(U, p, load(E, p))
     for t in range(T):
         for j in range(S, P):
             U[t * P + j] = -np.inf
-    if start >= 0:
-        _add_boundaries(T, weights, start, end, P, U)
+    if start_offset >= 0:
+        _add_boundaries(T, weights, start_offset, end_offset, P, U)
 
 
 @subroutine(optimise=False)
-def _add_boundaries(T, weights, start, end, P, U):
+def _add_boundaries(T, weights, start_offset, end_offset, P, U):
     """Add the weights of the first label to the first row, of the last to the last."""
     if T == 0:
         return
     last = (T - 1) * P
     for j in range(0, P, V):
-        store(U, j, load(U, j) + load(weights, start + j))
+        store(U, j, load(U, j) + load(weights, start_offset + j))
     for j in range(0, P, V):
-        store(U, last + j, load(U, last + j) + load(weights, end + j))
+        store(U, last + j, load(U, last + j) + load(weights, end_offset + j))
 
 
 @subroutine(optimise=False)
-def best_labels(T, S, weights, moves, P, U, M, y):
+def viterbi(T, S, weights, transition_offset, P, U, M, y):
     """Fill ``y[:T]`` with the best labelling, and return its score.
 
     U becomes the scores of the best prefixes, M, as large, the maxima in them. Ties go
@@ -66,7 +68,7 @@ def best_labels(T, S, weights, moves, P, U, M, y):
     if T == 0:
         return 0.0
     for t in range(1, T):
-        _step(U, (t - 1) * P, weights, moves, S, P, M, t * P)
+        _viterbi_step(U, (t - 1) * P, weights, transition_offset, S, P, M, t * P)
     o = (T - 1) * P
     j, best = 0, U[o]
     for i in range(1, S):
@@ -75,13 +77,13 @@ def best_labels(T, S, weights, moves, P, U, M, y):
     y[T - 1] = j
     for t in range(T - 1, 0, -1):
         o = t * P
-        j = _place(U, o - P, weights, moves + j, S, P, M[o + j])
+        j = _backtrack_label(U, o - P, weights, transition_offset + j, S, P, M[o + j])
         y[t - 1] = j
     return best
 
 
 @subroutine(optimise=False)
-def _step(U, o, weights, moves, S, P, M, p):
+def _viterbi_step(U, o, weights, transition_offset, S, P, M, p):
     """``M(p + j) = max_i U(o + i) + A(i, j)``, and U(p + j) raised by that.
 
     The loop over i is inside, so the maxima of up to four vectors stay in registers.
@@ -89,49 +91,51 @@ def _step(U, o, weights, moves, S, P, M, p):
     j = 0
     while j + 4 * V <= P:
         v = splat_at(U, o)
-        f = moves + j
+        f = transition_offset + j
         a, b = v + load(weights, f), v + load(weights, f + V)
         c, d = v + load(weights, f + 2 * V), v + load(weights, f + 3 * V)
         for i in range(1, S):
             v = splat_at(U, o + i)
-            f = moves + i * P + j
+            f = transition_offset + i * P + j
             a = maximum(v + load(weights, f), a)
             b = maximum(v + load(weights, f + V), b)
             c = maximum(v + load(weights, f + 2 * V), c)
             d = maximum(v + load(weights, f + 3 * V), d)
-        _put(U, M, p + j, a)
-        _put(U, M, p + j + V, b)
-        _put(U, M, p + j + 2 * V, c)
-        _put(U, M, p + j + 3 * V, d)
+        _store_max_and_prefix_score(U, M, p + j, a)
+        _store_max_and_prefix_score(U, M, p + j + V, b)
+        _store_max_and_prefix_score(U, M, p + j + 2 * V, c)
+        _store_max_and_prefix_score(U, M, p + j + 3 * V, d)
         j += 4 * V
     while j < P:
         # four independent chains of comparisons: one alone runs in sequence
-        a = b = c = d = splat_at(U, o) + load(weights, moves + j)
+        a = b = c = d = splat_at(U, o) + load(weights, transition_offset + j)
         i = 1
         while i + 4 <= S:
-            f = moves + i * P + j
+            f = transition_offset + i * P + j
             a = maximum(splat_at(U, o + i) + load(weights, f), a)
             b = maximum(splat_at(U, o + i + 1) + load(weights, f + P), b)
             c = maximum(splat_at(U, o + i + 2) + load(weights, f + 2 * P), c)
             d = maximum(splat_at(U, o + i + 3) + load(weights, f + 3 * P), d)
             i += 4
         while i < S:
-            a = maximum(splat_at(U, o + i) + load(weights, moves + i * P + j), a)
+            a = maximum(
+                splat_at(U, o + i) + load(weights, transition_offset + i * P + j), a
+            )
             i += 1
-        _put(U, M, p + j, maximum(maximum(a, b), maximum(c, d)))
+        _store_max_and_prefix_score(U, M, p + j, maximum(maximum(a, b), maximum(c, d)))
         j += V
 
 
 @subroutine(forceinline=True)
-def _put(U, M, p, best):
-    store(M, p, best)
-    store(U, p, best + load(U, p))
+def _store_max_and_prefix_score(U, M, offset, max_sum):
+    store(M, offset, max_sum)
+    store(U, offset, max_sum + load(U, offset))
 
 
 @subroutine(optimise=False)
-def _place(U, o, weights, column, S, P, best):
+def _backtrack_label(U, o, weights, column_offset, S, P, max_sum):
     """The lowest i that attains ``max_i U(i) + A(i, j)``: the same sums, equal bits."""
     for i in range(S):
-        if U[o + i] + weights[column + i * P] == best:
+        if U[o + i] + weights[column_offset + i * P] == max_sum:
             return i
     return 0

@@ -182,7 +182,7 @@ def _replace_by_rank(
 ) -> None:
     """Replace keys in place by their rank in ``sorted_keys``, or by -1."""
     if not is_first_level:
-        kernel.look_up(sorted_keys, keys)
+        kernel.vocabulary_indices(sorted_keys, keys)
         return
     # key -1 reads the last entry, which stays -1
     rank = np.full(num_keys + 1, -1, dtype=np.int64)

@@ -16,24 +16,24 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.inside_outside import outside
 from smoothsp._kernels.circuits.cpu.lanes import (
-    bounds,
-    clear,
-    factor,
-    gather,
-    one_of,
-    scatter,
+    definition_range,
+    gather_scores,
+    run_start,
+    scatter_to_targets,
+    vector_of_ones,
+    zero_items,
 )
 from smoothsp._kernels.circuits.cpu.scaled_floats import (
-    constant,
-    faintest,
-    lowest,
-    origin,
-    power2,
+    min_marginal,
+    pow2,
+    pow2_bias,
+    splat_like,
+    zero_exponent,
 )
 from smoothsp._kernels.circuits.layout.addresses import (
-    circuit_at,
-    potentials_at,
-    rows_at,
+    load_circuit,
+    load_potential_table,
+    load_row_roots,
 )
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -43,7 +43,15 @@ from smoothsp._kernels.vectors.simd_compare import any_not_equal
 
 @kernel
 def inside_outside_jvp(
-    first, last, circuit, rows, scores, along, room, outwards, means
+    first,
+    last,
+    circuit,
+    rows,
+    scores,
+    direction,
+    scratch,
+    with_marginals,
+    log_z_tangent,
 ):
     """Fill means[B]: of ``along`` over the outputs of the rows ``order[first:last]``.
 
@@ -52,38 +60,38 @@ def inside_outside_jvp(
     ``room`` is ``[5, size]`` of float64, the first two of which ``inwards`` has
     just filled for these rows, no more than there are lanes.
     """
-    circuit, rows = circuit_at(circuit), rows_at(rows)
-    scores, along = potentials_at(scores), potentials_at(along)
+    circuit, rows = load_circuit(circuit), load_row_roots(rows)
+    scores, direction = load_potential_table(scores), load_potential_table(direction)
     B = len(rows.roots)
-    L = 64 // room.itemsize
-    one = one_of(room)
-    m, e, d, mu, to = room[0], room[1], room[2], room[3], room[4]
+    L = 64 // scratch.itemsize
+    ones = vector_of_ones(scratch)
+    m, e, d, mu, mu_tangent = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
     lanes = rows.order[first:last]
-    low, high = bounds(circuit, rows.roots, lanes)
-    gather(along, B, lanes, d, one, L)
-    _means(room, circuit, low, high, one, L)
-    if outwards:
-        clear(mu, circuit, low, high, one, L)
-        clear(to, circuit, low, high, one, L)
+    low, high = definition_range(circuit, rows.roots, lanes)
+    gather_scores(direction, B, lanes, d, ones, L)
+    _inside_tangent(scratch, circuit, low, high, ones, L)
+    if with_marginals:
+        zero_items(mu, circuit, low, high, ones, L)
+        zero_items(mu_tangent, circuit, low, high, ones, L)
     for lane in range(len(lanes)):
         row = lanes[lane]
-        at = rows.roots[row] * L + lane
-        means[row] = d[at]
-        if outwards and m[at] > 0:
-            mu[at] = 1
-    if outwards:
-        outside(m, e, mu, circuit, low, high, one, L)
-        _moves(room, circuit, low, high, one, L)
-        scatter(to, scores, B, lanes, L)
+        offset = rows.roots[row] * L + lane
+        log_z_tangent[row] = d[offset]
+        if with_marginals and m[offset] > 0:
+            mu[offset] = 1
+    if with_marginals:
+        outside(m, e, mu, circuit, low, high, ones, L)
+        _outside_tangent(scratch, circuit, low, high, ones, L)
+        scatter_to_targets(mu_tangent, scores, B, lanes, L)
 
 
 @subroutine
-def _means(room, circuit, low, high, one, L):
+def _inside_tangent(scratch, circuit, low, high, ones, L):
     """The mean direction of each item: over its products, by their shares of it."""
-    m, e, d = span(room[0]), span(room[1]), span(room[2])
+    m, e, d = span(scratch[0]), span(scratch[1]), span(scratch[2])
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
-    zero = one - one
-    start, none = constant(one, origin(L)), constant(one, lowest(L))
+    zero = ones - ones
+    start, none = splat_like(ones, pow2_bias(L)), splat_like(ones, zero_exponent(L))
     for h in range(low, high):
         out = np.intp(heads[h]) * L
         first, last = starts[h], starts[h + 1]
@@ -93,13 +101,13 @@ def _means(room, circuit, low, high, one, L):
             continue
         total, mean = load(m, out), zero
         shift = start + select_lt(zero, total, zero - load(e, out), none)
-        share = select_lt(zero, total, one / maximum(total, one), zero)
+        inverse_mantissa = select_lt(zero, total, ones / maximum(total, ones), zero)
         for r in range(first, last):
-            a, step_a = factor(runs, r, 1, L)
-            b, step_b = factor(runs, r, 3, L)
+            a, step_a = run_start(runs, r, 1, L)
+            b, step_b = run_start(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
-                q = load(m, a) * load(m, b) * share * power2(k)
+                q = load(m, a) * load(m, b) * inverse_mantissa * pow2(k)
                 mean = fma(q, load(d, a) + load(d, b), mean)
                 a += step_a
                 b += step_b
@@ -107,40 +115,40 @@ def _means(room, circuit, low, high, one, L):
 
 
 @subroutine
-def _moves(room, circuit, low, high, one, L):
+def _outside_tangent(scratch, circuit, low, high, ones, L):
     """Fill derivatives of marginals: ``mu' q + mu q (d' - d)`` from each product.
 
     q is a product's share of its item, d' the direction along it, d the item's mean.
     """
-    m, e, d = span(room[0]), span(room[1]), span(room[2])
-    mu, to = span(room[3]), span(room[4])
+    m, e, d = span(scratch[0]), span(scratch[1]), span(scratch[2])
+    mu, mu_tangent = span(scratch[3]), span(scratch[4])
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
-    zero = one - one
-    faint = constant(one, faintest(L))
-    start, none = constant(one, origin(L)), constant(one, lowest(L))
+    zero = ones - ones
+    faint = splat_like(ones, min_marginal(L))
+    start, none = splat_like(ones, pow2_bias(L)), splat_like(ones, zero_exponent(L))
     for h in range(high - 1, low - 1, -1):
         out = np.intp(heads[h]) * L
-        g, move = load(mu, out), load(to, out)
+        g, item_tangent = load(mu, out), load(mu_tangent, out)
         if not any_not_equal(g, zero):
             continue
         first, last = starts[h], starts[h + 1]
         if last - first == 1 and runs[first, 0] == 1:
             a, b = np.intp(runs[first, 1]) * L, np.intp(runs[first, 3]) * L
-            store(to, a, load(to, a) + move)
-            store(to, b, load(to, b) + move)
+            store(mu_tangent, a, load(mu_tangent, a) + item_tangent)
+            store(mu_tangent, b, load(mu_tangent, b) + item_tangent)
             continue
         total, mean = load(m, out), load(d, out)
         shift = start + select_lt(zero, total, zero - load(e, out), none)
-        share = select_lt(faint, g, one / maximum(total, one), zero)
+        inverse_mantissa = select_lt(faint, g, ones / maximum(total, ones), zero)
         for r in range(first, last):
-            a, step_a = factor(runs, r, 1, L)
-            b, step_b = factor(runs, r, 3, L)
+            a, step_a = run_start(runs, r, 1, L)
+            b, step_b = run_start(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
-                q = load(m, a) * load(m, b) * share * power2(k)
-                v = q * fma(g, load(d, a) + load(d, b) - mean, move)
+                q = load(m, a) * load(m, b) * inverse_mantissa * pow2(k)
+                v = q * fma(g, load(d, a) + load(d, b) - mean, item_tangent)
                 # an item may be both factors: read after the write
-                store(to, a, load(to, a) + v)
-                store(to, b, load(to, b) + v)
+                store(mu_tangent, a, load(mu_tangent, a) + v)
+                store(mu_tangent, b, load(mu_tangent, b) + v)
                 a += step_a
                 b += step_b

@@ -20,7 +20,7 @@ LN2_LOW = tl.constexpr(1.4286068203094172e-06)
 
 
 @triton.jit
-def power2(k, dtype: tl.constexpr):
+def pow2(k, dtype: tl.constexpr):
     """``2^k`` for whole k up to the largest exponent; 0 where it is not normal."""
     if dtype == tl.float32:
         bits = (tl.maximum(k, -127) + 127) << 23
@@ -31,7 +31,7 @@ def power2(k, dtype: tl.constexpr):
 
 
 @triton.jit
-def number(total, top):
+def normalise(total, top):
     """``total 2^top`` as a number; ``total`` is normal, or 0."""
     if total.dtype == tl.float32:
         bits = total.to(tl.int32, bitcast=True)
@@ -41,20 +41,20 @@ def number(total, top):
         bits = total.to(tl.int64, bitcast=True)
         exponent = ((bits >> 52) - 1023).to(tl.int32)
         bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000
-    some = total > 0
+    is_positive = total > 0
     exponent = tl.minimum(tl.maximum(top + exponent, -LAST), LAST)
     mantissa = bits.to(total.dtype, bitcast=True)
-    return tl.where(some, mantissa, 0.0), tl.where(some, exponent, -LAST)
+    return tl.where(is_positive, mantissa, 0.0), tl.where(is_positive, exponent, -LAST)
 
 
 @triton.jit
-def exp_of(score):
+def exp_to_scaled(score):
     """``exp(score)`` as a number. -inf is zero, and so is NaN: it is never read."""
     w = score.to(tl.float64)
-    some = w > float("-inf")
+    is_positive = w > float("-inf")
     # score = k ln 2 + r, with k whole and |r| at most half of ln 2
-    x = tl.minimum(tl.maximum(tl.where(some, w, 0.0), -LAST * LN2), LAST * LN2)
+    x = tl.minimum(tl.maximum(tl.where(is_positive, w, 0.0), -LAST * LN2), LAST * LN2)
     k = tl.floor(x / LN2 + 0.5)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
-    total = tl.where(some, tl.exp(r.to(score.dtype)), 0.0)
-    return number(total, k.to(tl.int32))
+    total = tl.where(is_positive, tl.exp(r.to(score.dtype)), 0.0)
+    return normalise(total, k.to(tl.int32))

@@ -22,33 +22,33 @@ HEADS, EDGES, WARPS = 16, 8, 4
 REGISTERS = 255
 
 
-def programs(B):
+def num_programs(B):
     """How many programs B rows need."""
     return triton.cdiv(B, LANES)
 
 
-def chart(circuit, B, dtype, device):
+def chart_spec(circuit, B, dtype, device):
     """Shape, dtype and device of a chart of all rows, for ``torch.empty``."""
-    shape = (programs(B), circuit.num_items, LANES)
+    shape = (num_programs(B), circuit.num_items, LANES)
     return {"size": shape, "dtype": dtype, "device": device}
 
 
 @triton.jit
-def rows_of(order, B, LANES: tl.constexpr):
+def program_rows(order, B, LANES: tl.constexpr):
     """The rows of this program, [LANES] int64, and which lanes have one."""
-    place = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    real = place < B
-    return tl.load(order + place, mask=real, other=0), real
+    row_index = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    real = row_index < B
+    return tl.load(order + row_index, mask=real, other=0), real
 
 
 @triton.jit
-def chart_of(items, LANES: tl.constexpr):
+def chart_offset(items, LANES: tl.constexpr):
     """The offset at which the chart of this program begins."""
     return tl.program_id(0).to(tl.int64) * items * LANES
 
 
 @triton.jit
-def most_runs(starts, h, real):
+def run_bounds(starts, h, real):
     """The first run of each of the items h, how many there are, and the most."""
     b_first = tl.load(starts + h, mask=real, other=0)
     b_count = tl.load(starts + h + 1, mask=real, other=0) - b_first
@@ -56,7 +56,7 @@ def most_runs(starts, h, real):
 
 
 @triton.jit
-def run_of(runs, b_run, real):
+def load_run(runs, b_run, real):
     """Count, items and steps of a run of each item, each [HEADS]; the largest count."""
     run = runs + b_run * 5
     b_count = tl.load(run, mask=real, other=0)
@@ -66,12 +66,12 @@ def run_of(runs, b_run, real):
 
 
 @triton.jit
-def cells(b_item, LANES: tl.constexpr):
+def edge_offsets(b_item, LANES: tl.constexpr):
     """Where items [HEADS, EDGES] lie in a chart: [HEADS, EDGES, LANES]."""
     return b_item[:, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
 
 
 @triton.jit
-def head_cells(b_item, LANES: tl.constexpr):
+def item_offsets(b_item, LANES: tl.constexpr):
     """Where items [HEADS] lie in a chart: [HEADS, LANES]."""
     return b_item[:, None] * LANES + tl.arange(0, LANES)[None, :]

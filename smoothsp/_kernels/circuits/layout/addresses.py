@@ -30,40 +30,40 @@ def address_table(fields: CircuitArrays | RowRoots) -> NDArray[np.int64]:
 
 
 @subroutine(optimise=False)
-def circuit_at(table):
+def load_circuit(table):
     """The ``Edges`` of which ``table`` has the addresses."""
     runs = carray(table[5, 0], (table[5, 1], 5), np.int32)
     return CircuitArrays(
         table[0, 0],
         table[1, 0],
         table[2, 0],
-        _integers(table, 3),
-        _integers(table, 4),
+        _int32_field(table, 3),
+        _int32_field(table, 4),
         runs,
-        _integers(table, 6),
-        _integers(table, 7),
-        _integers(table, 8),
-        _integers(table, 9),
+        _int32_field(table, 6),
+        _int32_field(table, 7),
+        _int32_field(table, 8),
+        _int32_field(table, 9),
         table[10, 0],
-        _integers(table, 11),
-        _integers(table, 12),
+        _int32_field(table, 11),
+        _int32_field(table, 12),
     )
 
 
 @subroutine(optimise=False)
-def rows_at(table):
+def load_row_roots(table):
     """The ``Rows`` of which ``table`` has the addresses."""
     order = carray(table[0, 0], (table[0, 1],), np.int64)
     return RowRoots(order, carray(table[1, 0], (table[1, 1],), np.int64))
 
 
 @subroutine(optimise=False)
-def potentials_at(table):
+def load_potential_table(table):
     """The table of potentials, as ``lanes`` has it, at an address with so many rows."""
     address, rows = table
     return carray(address, (rows, 4), np.int64)
 
 
 @subroutine(optimise=False)
-def _integers(table, field):
+def _int32_field(table, field):
     return carray(table[field, 0], (table[field, 1],), np.int32)
