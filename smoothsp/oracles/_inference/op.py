@@ -156,8 +156,8 @@ class Op:
 
     def call_in_graph(self, *tensors: Tensor) -> Any:
         """The answer as a node of a graph."""
-        found = graph_op(*self.graph_args(*tensors))
-        return found[0] if self.returns_tensor else tuple(found)
+        outputs = graph_op(*self.graph_args(*tensors))
+        return outputs[0] if self.returns_tensor else tuple(outputs)
 
     def graph_args(self, *tensors: Tensor) -> tuple[str, str, list[int], list[Tensor]]:
         """Arguments of the op that stands for the question in a graph."""
