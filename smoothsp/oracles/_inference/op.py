@@ -1,9 +1,9 @@
 """The ways that lead from a question to its answer and its gradient.
 
-Plain tensors go straight to the kernels of an engine, through ``EagerGradient`` where a
+Plain tensors go straight to the kernels of an engine, through ``EagerFunction`` where a
 gradient is wanted. ``torch.compile`` and everything else that traces see one op,
 ``smoothsp::ask``. The transforms of ``torch.func`` and forward derivatives go through
-``Transformed``. The rules for derivatives, in ``rules``, are the same for all.
+``TransformedOp``. The rules for derivatives, in ``rules``, are the same for all.
 """
 
 import copy
