@@ -174,9 +174,7 @@ class CappedSimplex:
 
     mixes = True
 
-    def __init__(
-        self, size: int, lam: float = 0.0, cap: float = math.inf
-    ) -> None:
+    def __init__(self, size: int, lam: float = 0.0, cap: float = math.inf) -> None:
         self.size = checks.as_positive_int("size", size)
         self.strong = checks.as_nonnegative("lam", lam)
         if not cap * size >= 1:
