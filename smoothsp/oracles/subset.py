@@ -121,12 +121,12 @@ class Subset(CircuitStructure):
             shape=(N,),
         )
 
-    def _best(self, precise: bool) -> tuple[DoubleDouble, Tensor]:
+    def _best(self, recheck_in_float64: bool) -> tuple[DoubleDouble, Tensor]:
         if not is_eager_tensor(self.scores) or any_requires_grad((self.scores,)):
-            return super()._best(precise)
+            return super()._best(recheck_in_float64)
         args = self.scores, self._circuit_batch, self._pairs
         hi_lo = None
-        if precise:
+        if recheck_in_float64:
             hi_lo = EMPTY[torch.float64].new_empty(self.scores.shape[0], 2)
         values, y = _select_best(*args, None, hi_lo)
         return DoubleDouble(values, hi_lo), y
@@ -148,12 +148,12 @@ class _SubsetEngine(CircuitEngine):
     pairs: Pairs
 
     def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
+        self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
         """The largest scores; the k best by the circuit, as on a device."""
         scores = self.potentials[0]
         if k is not None or not scores.is_cpu:
-            return super().best(k, dtype, precise)
+            return super().best(k, dtype, recheck_in_float64)
         used = EMPTY[torch.int32].new_empty(scores.shape)
         hi_lo = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
         values, labels = _select_best(scores, self.batch, self.pairs, used, hi_lo)
