@@ -5,9 +5,7 @@ several things, or for a thing that has another name.
 """
 
 import ast
-import io
 import re
-import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +16,12 @@ BANNED = frozenset(
     re.findall(
         r"\w+",
         """
-        ahead alike along answer answers ask asked asks barred blame chance chances every
-        far found given going held here kept known law laws least less look looked looking
-        lost many met most moved moves narrow one own paid place placed places pull
-        question questions reach rest room rooms said says several share shares some stuck
-        taken takes there thing things told two upto waits wanted way ways whole wide words
+        ahead alike along answer answers ask asked asks barred blame chance
+        chances every far found given going held here kept known law laws
+        least less look looked looking lost many met most moved moves narrow
+        one own paid place placed places pull question questions reach rest
+        room rooms said says several share shares some stuck taken takes there
+        thing things told two upto waits wanted way ways whole wide words
         """,
     )
 )
