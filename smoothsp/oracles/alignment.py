@@ -327,7 +327,7 @@ def _build_affine_alignment(N: int, M: int) -> tuple[Circuit, Items]:
 
     ``prefix_by_move[m, i, j]`` sums over alignments of the first i and j items that end
     with move m, and ``prefix[i, j]`` over all of them. A gap is extended from
-    alignments that end with the same move, and opened from the others.
+    alignments that end with the same move, and opened after any other move.
     """
     c = Circuit()
     match, first, second = c.leaves(N, M), c.leaves(N, M + 1), c.leaves(N + 1, M)

@@ -144,8 +144,8 @@ class _KnapsackArguments(NamedTuple):
     def large_knapsack_args(self) -> tuple[Tensor, NDArray[np.int64], Tensor, Tensor]:
         """Arguments of ``LargeKnapsack``."""
         N, largest = len(self.weights), max(self.capacities)
-        # bytes per unit of capacity: a decision bit for each element, and float64 rows
-        # at sqrt(N) checkpoints and as many between two of them
+        # bytes per unit of capacity: a decision bit for each element, and two float64
+        # rows for each of sqrt(N) checkpoints, the second between two checkpoints
         max_capacity = _MAX_BYTES // (N // 8 + 16 * (2 + math.isqrt(N))) - 1
         if largest > max_capacity:
             raise ValueError(

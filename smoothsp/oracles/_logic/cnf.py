@@ -145,7 +145,7 @@ def _jeroslow_wang_variable(clauses: Clauses) -> int:
     for clause in clauses:
         for x in clause:
             weight[abs(x)] += 2.0 ** -len(clause)
-    # ties go to the lowest number, whatever the order of the set
+    # ties go to the lowest number, so the result does not depend on the set's order
     return max(weight, key=lambda v: (weight[v], -v))
 
 

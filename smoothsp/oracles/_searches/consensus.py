@@ -331,8 +331,8 @@ class Consensus:
         mean = variables.mean(cells)
         lam = (mean - cells).masked_fill(~is_shared, 0)
         score_size = (mean.abs() * is_shared).sum(1) / is_shared.sum(1).clamp(min=1)
-        # a cell that one structure forbids must not be used by the others: they pay
-        # more than any difference of scores
+        # if one structure forbids a cell, all others pay more for it than any
+        # difference of scores
         has_forbidden_cell = variables.mean(forbidden.double()) > 0
         lam = torch.where(has_forbidden_cell, -self._forcing_cost(slice(None)), lam)
         return lam.masked_fill(forbidden, 0), torch.where(

@@ -243,7 +243,7 @@ def _build_layout(
     rows = len(source_and_target)
     outputs, values = np.empty((rows, E), np.int64), np.empty(rows)
     status = np.empty(rows, np.int64)
-    # scores of 0: a path exists iff the search finds one, whatever the later scores
+    # with scores of 0 the search tests reachability, once for all scores
     arcs = np.zeros((rows, E))
     shortest_paths.shortest_path(
         0,
