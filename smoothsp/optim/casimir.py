@@ -216,7 +216,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         self.progress.update(
             mu_factor=1.0,
             restarts=0,
-            # where the outer iteration started, and the mu it was taken with
+            # Objective at the start of the outer iteration, and its mu.
             start_objective=math.inf,
             start_mu=0.0,
             # of the last epoch, for the budget
@@ -282,7 +282,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         )
 
     def _active_states(self) -> tuple[list[Tensor], list[dict[str, Any]], list[float]]:
-        """Parameters that move, what is kept for them, and their weight decay."""
+        """Parameters with gradients, their states, and their weight decays."""
         moving = [(p, g) for g in self.param_groups for p in self._active_params(g)]
         params = [p for p, _ in moving]
         decays = [group["weight_decay"] for _, group in moving]
@@ -319,6 +319,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             self._finish_outer()
         params, param_states, _ = self._active_states()
         kappa = self.progress["kappa"]
+        # Section 7.3.1: the minimiser follows the centre by kappa / (kappa + lambda).
         factor = kappa / (kappa + _casimir_plan.min_weight_decay(self.param_groups))
         _outer.move_to_start(params, param_states, self.warm_start, factor)
         loss = self._start_epoch(closure, batches, size)
@@ -329,6 +330,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             _outer.restart(params, param_states)
             self.progress["restarts"] += 1
             self.progress.update(alpha=self.schedule.alpha_0, beta=0.0, proved=False)
+            # w_{k-1} is not the snapshot of an iterator, which can be read only once.
             if not isinstance(batches, Iterator):
                 loss = self._start_epoch(closure, batches, size)
                 objective = loss + _outer.regulariser(params, decays)
@@ -336,9 +338,9 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         return loss
 
     def _has_objective_increased(self, objective: float) -> bool:
-        """Whether it is higher than where the outer iteration before this started."""
+        """Whether the objective exceeds that at the previous iteration's start."""
         previous_objective: float = self.progress["start_objective"]
-        # with more smoothing it is higher anyway
+        # A larger mu raises the smoothed objective by itself.
         if previous_objective == math.inf or self.mu > self.progress["start_mu"]:
             return False
         eps = max(
@@ -362,9 +364,9 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             self.progress["proved"] = False
             warnings.warn(
                 f"epochs: expected outer iteration {k} to reach its relative accuracy "
-                f"delta = {delta:.3g}, got no certificate after {max_epochs} epochs,"
-                " the most allowed; the bounds of the schedule no longer hold."
-                " Raise epochs, or find a better smoothness or lr",
+                f"delta = {delta:.3g}, got no certificate after the maximum of"
+                f" {max_epochs} epochs; the bounds of the schedule no longer hold."
+                " Raise epochs, or choose a better smoothness or lr",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -384,7 +386,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         return _casimir_plan.compute_step_size(group)
 
     def _add_prox_gradient(self, v: list[Tensor], params: list[Tensor]) -> None:
-        """Add the gradient of the proximal term."""
+        """Add ``kappa (w - z)``, the gradient of the proximal term."""
         kappa = self.progress["kappa"]
         torch._foreach_add_(v, params, alpha=kappa)
         torch._foreach_add_(v, [self.state[p]["center"] for p in params], alpha=-kappa)

@@ -74,7 +74,7 @@ class LinearDual:
         ]
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
-        """Minimise over the blocks ``order[first:last]``, one after the other."""
+        """Minimise over each of the blocks ``order[first:last]``, in order."""
         dual_blocks = self._dual_blocks
         self._descend_kernel(
             first,
@@ -151,7 +151,10 @@ class LinearDual:
 
 
 class GramDual:
-    """Dual of a multiclass SVM with a Gram matrix G, ``z_i = sum_s G(i, s) a_s``."""
+    """Dual of a multiclass SVM with a Gram matrix G, ``z_i = sum_s G(i, s) a_s``.
+
+    Scores z, ``(n, classes)``, take the place of the weights.
+    """
 
     # A Gram matrix has no features, and so no weights.
     w = None
@@ -178,7 +181,7 @@ class GramDual:
         )
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
-        """Minimise over the blocks ``order[first:last]``, one after the other."""
+        """Minimise over each of the blocks ``order[first:last]``, in order."""
         dual_blocks = self._dual_blocks
         weston_watkins_gram.coordinate_descent(
             first,
