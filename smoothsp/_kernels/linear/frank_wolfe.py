@@ -66,7 +66,7 @@ __all__ = [
 
 @kernel
 def visit_in_order(order, sequences, rule, primal, duals, gram, working_sets, counters):
-    """Make steps on the sequences of ``order`` until a pool is full; return how many."""
+    """Make steps on sequences ``order`` until a pool is full; return their number."""
     scratch, direction = make_scratch(sequences), make_direction(sequences)
     for m in range(len(order)):
         if not bcfw_step(

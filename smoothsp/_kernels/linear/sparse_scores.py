@@ -84,7 +84,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
 
 @subroutine(optimise=False)
 def add_position_features(t, indptr, indices, values, a, D, o, P, weights):
-    """``W(f, j) += a x(t, f) D(j)``, a rank-one term of ``X'D``, with the row D at o."""
+    """``W(f, j) += a x(t, f) D(j)`` with the row D at o, a rank-one term of ``X'D``."""
     scale = splat(a)
     low, high = indptr[t], indptr[t + 1]
     j = 0

@@ -238,7 +238,7 @@ def marginals_from_slots(sequences, i, working_sets, duals):
 
 @kernel
 def shrink_towards_gold(first, sequences, rho, max_labellings, working_sets):
-    """``alpha <- rho alpha``, plus 1 - rho on the gold labels, for sequences from a first.
+    """``alpha <- rho alpha``, plus 1 - rho on gold labels, from sequence ``first`` on.
 
     Return the sequence at which the pool was full, or the number of sequences.
     """
