@@ -76,6 +76,7 @@ def table_marginals(positive, negative, mu, probs_b, probs_c, sums):
     for b in range(P + 1):
         row = -np.inf
         for c in range(N + 1):
+            # positive[b] is constant in the inner loop, and added once a row
             row = max(row, (b + c) / (2.0 * P - b + c) / mu + negative[c])
         top = max(top, row + positive[b])
     probs_b[:] = 0
@@ -85,6 +86,7 @@ def table_marginals(positive, negative, mu, probs_b, probs_c, sums):
         row = 0.0
         for c in range(N + 1):
             loss = (b + c) / (2.0 * P - b + c)
+            # z is at most 0: exponentials cannot overflow
             z = loss / mu + negative[c] + positive[b] - top
             if z > -NEGLIGIBLE_LOG:
                 weight = math.exp(z)
@@ -116,6 +118,7 @@ def _normalise_blocks(values, exponents, last):
         if top == 0:
             exponents[j] = ZERO_EXPONENT
             continue
+        # frexp scales by powers of two: no rounding
         e = math.frexp(top)[1]
         scale = _exp2(-e)
         for v in range(j * BLOCK, (j + 1) * BLOCK):
@@ -133,6 +136,7 @@ def _odds_ratios(theta, base, first, k, ratios):
     for v in range(1, first + 2):
         # one product instead of an exponential
         ratios[v] = top_ratio * base[v]
+    # the base has no ratios to later elements
     for v in range(first + 2, k + 2):
         ratios[v] = math.exp(theta[k] - theta[v - 1])
 
@@ -181,6 +185,7 @@ def log_elementary_symmetric(theta, out, esp_ratios):
     both_values[0, 0] = 1.0
     current = first = 0
     for k in range(m):
+        # a base is shared by sqrt(m) elements, which saves most exponentials
         if k % interval == 0:
             first = k
             _base_ratios(theta, first, base_ratios)
@@ -201,6 +206,7 @@ def log_elementary_symmetric(theta, out, esp_ratios):
             total += theta[v - 1]
             scale = _exp2(exponents[(v - 1) // BLOCK] - exponents[v // BLOCK])
             esp_ratios[v] = values[v - 1] / values[v] * scale
+        # E(v) times the product of the v largest odds
         out[v] = math.log(values[v]) + exponents[v // BLOCK] * LN2 + total
 
 
@@ -241,6 +247,7 @@ def _upward_recursion(theta, esp_ratios, count_probs, odds, flip_probs, crossing
         for k in range(low, m):
             flip_probs[k] = odds[k] * factor * (1 - flip_probs[k])
             out[k] += weight * flip_probs[k]
+        # past 1/2 the error grows: the downward recursion takes the element
         while low < m and flip_probs[low] > 0.5:
             out[low] -= weight * flip_probs[low]
             crossing[low] = v
@@ -256,6 +263,7 @@ def _downward_recursion(
     flip_probs[:] = 0
     high, first = m, m
     for v in range(m, 0, -1):
+        # crossings are ascending: active elements are a prefix
         while high > 0 and crossing[high - 1] > v:
             high -= 1
         for k in range(high):
