@@ -127,7 +127,7 @@ def _normalise_blocks(values, exponents, last):
 
 
 @subroutine
-def _odds_ratios(theta, base, first, k, ratios):
+def _fill_odds_ratios(theta, base, first, k, ratios):
     """Fill ``exp(theta[k] - theta[v - 1])`` for v from 1 to ``k + 1``.
 
     ``base`` has the ratios of ``first``, at most a few elements before k.
@@ -142,7 +142,7 @@ def _odds_ratios(theta, base, first, k, ratios):
 
 
 @subroutine
-def _base_ratios(theta, first, base):
+def _fill_base_ratios(theta, first, base):
     """Fill ``exp(theta[first] - theta[v - 1])`` for v from 1 to ``first + 1``."""
     for v in range(1, first + 2):
         base[v] = math.exp(theta[first] - theta[v - 1])
@@ -181,15 +181,15 @@ def log_elementary_symmetric(theta, out, esp_ratios):
     both_values = arrays.zeros((2, blocks * BLOCK))
     both_exponents = arrays.zeros((2, blocks), np.int64)
     base_ratios, ratios = arrays.zeros(m + 2), arrays.zeros(m + 2)
-    interval = _rebase_interval(m)
+    interval = _num_elements_per_base(m)
     both_values[0, 0] = 1.0
     current = first = 0
     for k in range(m):
         # a base is shared by sqrt(m) elements, which saves most exponentials
         if k % interval == 0:
             first = k
-            _base_ratios(theta, first, base_ratios)
-        _odds_ratios(theta, base_ratios, first, k, ratios)
+            _fill_base_ratios(theta, first, base_ratios)
+        _fill_odds_ratios(theta, base_ratios, first, k, ratios)
         _add_element(
             ratios,
             k,
@@ -211,7 +211,7 @@ def log_elementary_symmetric(theta, out, esp_ratios):
 
 
 @subroutine
-def _rebase_interval(m):
+def _num_elements_per_base(m):
     """Number of elements that share exponentials, about sqrt(m).
 
     This balances the O(m) exponentials of a new base with those of single elements.
@@ -233,7 +233,7 @@ def _upward_recursion(theta, esp_ratios, count_probs, odds, flip_probs, crossing
 
     Elements cross in their order, since earlier ones have larger odds.
     """
-    m, interval = len(theta), _rebase_interval(len(theta))
+    m, interval = len(theta), _num_elements_per_base(len(theta))
     flip_probs[:] = 0
     crossing[:] = m + 1
     low = first = 0
@@ -259,7 +259,7 @@ def _downward_recursion(
     theta, esp_ratios, count_probs, odds, flip_probs, crossing, out
 ):
     """Add flip probabilities above 1/2; ``flip_probs`` holds their complements."""
-    m, interval = len(theta), _rebase_interval(len(theta))
+    m, interval = len(theta), _num_elements_per_base(len(theta))
     flip_probs[:] = 0
     high, first = m, m
     for v in range(m, 0, -1):
