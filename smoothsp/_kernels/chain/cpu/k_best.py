@@ -61,7 +61,7 @@ class Lists(NamedTuple):
     """Scratch: cells, their entries, and the path of the last output."""
 
     first_entries: Any  # [T, S], the first entry of a cell, or -1
-    listed_cells: Any  # [cells], those that have one
+    listed_cells: Any  # [cells], the cells that have entries
     value: Any  # [entries], scores
     links: Any  # [entries, 4]
     candidates: Any  # [rooms, 2, P]
