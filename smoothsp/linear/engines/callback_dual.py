@@ -232,7 +232,7 @@ class CallbackEngine:
     def _store_output(self, i: int, corner: Corner) -> StoredOutput:
         outputs, settings = self.output_cache[i], self.settings
         new_output = StoredOutput(corner, 0.0, self._augmented_score(corner))
-        # A stored output of equal score is a maximiser, too; reuse keeps the list short.
+        # A stored output of equal score is a maximiser, too: reuse saves memory.
         for output in outputs:
             if (
                 settings.has_output_weights
