@@ -36,10 +36,11 @@ class Formula(ReadOnly, ConstantArgument):
     Notes
     -----
     Circuits that are read must be decomposable and deterministic (d-DNNF), which is
-    checked. Determinism is proven from literals and parts, which always suffices where
-    each disjunction decides a variable. Otherwise all assignments of up to 16 variables
-    are enumerated. A circuit whose determinism remains unproven raises an error.
-    Circuits are smoothed: a variable that a part does not mention may be 0 or 1.
+    checked. Determinism is proven from literals and children, which always suffices
+    where each disjunction branches on a variable. Otherwise all assignments of up to 16
+    variables are enumerated. A circuit whose determinism remains unproven raises an
+    error. Circuits are smoothed: a variable that a child does not mention may be 0 or
+    1.
 
     Source: Darwiche and Marquis, "A Knowledge Compilation Map" (2002), section 2.
 
@@ -64,6 +65,7 @@ class Formula(ReadOnly, ConstantArgument):
         check_decomposable(sentence, scopes)
         smoothed = smooth(sentence, variables)
         self.variables = variables
+        # in a smooth deterministic circuit models are counted without repetition
         self.count = count_models(smoothed)
         if not self.count:
             raise ValueError("formula: expected one that has a model, got none")
@@ -174,6 +176,7 @@ class Formula(ReadOnly, ConstantArgument):
 
 
 def _require_iterable(clauses: Any) -> Iterable[Any]:
+    """Return ``clauses`` if they are iterable and no text; raise TypeError if not."""
     if isinstance(clauses, str | bytes) or not isinstance(clauses, Iterable):
         raise TypeError(
             f"clauses: expected lists of literals, got {type(clauses).__name__}"
@@ -182,6 +185,7 @@ def _require_iterable(clauses: Any) -> Iterable[Any]:
 
 
 def _as_literals(clause: Any) -> tuple[int, ...]:
+    """Return the literals of a clause as Python ints; raise TypeError for others."""
     if isinstance(clause, str | bytes) or not isinstance(clause, Iterable):
         raise TypeError(
             "clauses: expected each to be a list of literals, got "
@@ -197,7 +201,7 @@ def _as_literals(clause: Any) -> tuple[int, ...]:
 
 
 def _as_num_variables(name: str, value: Any) -> int:
-    """``value`` as a number of variables."""
+    """Return ``value`` if it is a valid number of variables; raise otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
     if not 0 <= value <= MAX_VARIABLES:

@@ -90,7 +90,7 @@ class Matching(SearchStructure):
 
     @property
     def _is_transposed(self) -> bool:
-        """Whether columns look for rows: all of them find one."""
+        """Whether columns are assigned to rows: P > Q, so every column is matched."""
         P, Q = self._num_rows_and_columns
         return P > Q and not self._partial
 
@@ -99,6 +99,7 @@ class Matching(SearchStructure):
         return self.scores.shape[2]
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
+        # in the scores an unmatched row uses the last column
         return (
             torch.where(y < 0, self._num_rows_and_columns[1], y) if self._partial else y
         )
@@ -152,6 +153,7 @@ class Matching(SearchStructure):
     def _augment_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
+        # with unmatched rows the cost is not 1 for each unused part, see ``hamming``
         if self._is_transposed or not self._inherits_costs(Matching):
             return None
         return self._add_hamming_cost(self._gold_parts(y), scale)
@@ -172,10 +174,11 @@ class Matching(SearchStructure):
         return values
 
     def _pad_to_square(self, scores: Floats) -> Floats:
-        """Scores ``[M, N, N]`` of as many rows as columns: who is left meets padding.
+        """Pad scores to square assignment problems ``[M, N, N]``.
 
-        Those whom the first rows stand for are all matched, or with ``partial`` have a
-        column of padding each.
+        The first rows are the rows (or columns, if P > Q) that must be matched; padding
+        scores 0. With ``partial`` row i has a private padding column Q + i, whose score
+        is that of leaving it unmatched.
         """
         P, Q = self._num_rows_and_columns
         if self._partial:
@@ -211,7 +214,10 @@ class Matching(SearchStructure):
         return outputs
 
     def _solve_assignments(self, squares: Floats) -> Assignments:
-        """Columns and prices ``[M, N]`` of a square's rows and columns, which exist."""
+        """Solve assignments: columns and duals u, v ``[M, N]``, and which exist.
+
+        ``columns`` are those of the rows of a square; u prices rows, v columns.
+        """
         M, N = squares.shape[:2]
         columns, has_output = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
@@ -229,7 +235,7 @@ class Matching(SearchStructure):
         return columns, u, v, has_output
 
     def _decode_rows(self) -> tuple[Ints, NDArray[Any], Bools]:
-        """Best outputs, their scores, and which rows have any."""
+        """Best outputs ``[B, P]``, their scores ``[B]``, and which exist."""
         scores = self._first_potentials_on_cpu()
         B, P, C = shape = tuple(scores.shape)
         columns, has_output = np.empty((B, P), np.int64), np.empty(B, np.bool_)
@@ -260,7 +266,7 @@ class Matching(SearchStructure):
         squares = self._pad_to_square(self._potentials_as_numpy("scores"))
         assignments = self._solve_assignments(squares)
         if self._num_assigned_rows == 0:
-            # one output, which matches nobody
+            # the only output has no pair
             valid = np.zeros((len(squares), k), np.bool_)
             valid[:, 0] = True
             return np.full((len(squares), k, *self.shape), -1, np.int64), valid
@@ -286,6 +292,7 @@ class Matching(SearchStructure):
         squares = self._pad_to_square(scores)
         M, N = squares.shape[:2]
         columns, u, v, has_output = self._solve_assignments(squares)
+        # forcing a pair loses its reduced cost plus a shortest path between its rows
         loss = np.empty_like(squares)
         run_rows(
             jonker_volgenant.max_marginal_gaps,

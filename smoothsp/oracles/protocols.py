@@ -1,4 +1,4 @@
-"""Protocols of the methods that losses call."""
+"""Protocols of structures: the methods that losses call."""
 
 from typing import Protocol, TypeVar, runtime_checkable
 

@@ -85,11 +85,11 @@ class SpanningTree(DependencyTrees):
     arcs: Tensor
     row_attributes = ("_lengths",)
     output_description = "heads of words that form a tree"
-    # the class for arcs with labels, which sets it: its sums are over trees without
+    # set by the module of LabelledSpanningTree, which imports this one
     _labelled: ClassVar[type[Any]]
 
     def __new__(cls, arcs: Any = None, **options: Any) -> Any:
-        """The structure, or that of arcs with labels."""
+        """Return ``SpanningTree``, or ``LabelledSpanningTree`` if arcs have labels."""
         if isinstance(arcs, Tensor) and arcs.dim() == 4:
             return cls._labelled(arcs, **options)
         return object.__new__(cls)
@@ -115,7 +115,7 @@ class SpanningTree(DependencyTrees):
     def _from_checked(
         cls, arcs: Tensor, lengths: Tensor, single_root: bool
     ) -> "SpanningTree":
-        """Trees of such arcs, trusted to be sound."""
+        """Construct the structure without validation."""
         trees = object.__new__(cls)
         trees._lengths, trees._single_root = lengths, single_root
         trees.shape = (arcs.shape[1] - 1,)
@@ -124,7 +124,7 @@ class SpanningTree(DependencyTrees):
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
-        """``(batch, 1)``: the words of each sentence."""
+        """``(batch, 1)``: the number of words of each sentence."""
         return self._lengths[:, None].clone()
 
     def _usable_parts(self, name: str) -> Tensor:
@@ -169,6 +169,7 @@ class SpanningTree(DependencyTrees):
         is_node = (y >= 0) & (y <= self._lengths[:, None, None])
         head = torch.where(real & is_node, y, 0)
         ancestor = torch.nn.functional.pad(head, (1, 0))
+        # pointer doubling: after log2(n) steps every word of a tree points to the root
         for _ in range(self.shape[0].bit_length()):
             ancestor = ancestor.gather(2, ancestor)
         is_tree = (is_node | ~real).all(2) & (ancestor == 0).all(2)
@@ -187,7 +188,7 @@ class SpanningTree(DependencyTrees):
         return has_output
 
     def _decode_rows(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
-        """Best outputs, their scores, and which rows have any."""
+        """Best outputs ``[B, n]``, their scores ``[B]``, and which exist."""
         arcs, lengths = self._first_potentials_on_cpu(), self._lengths_on_cpu()
         B, m, _ = shape = tuple(arcs.shape)
         heads, has_output = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
@@ -233,7 +234,7 @@ class SpanningTree(DependencyTrees):
                 indexing="ij",
             )
             head, word = (x[head != word] for x in (head, word))
-            # in row i no word has another head where arc i is
+            # one problem per arc, in which the modifier has no other head
             arc = torch.arange(len(head), device="cpu")
             rows = arcs[b].repeat(len(head), 1, 1)
             rows[arc, :, word] = -torch.inf
@@ -270,10 +271,10 @@ class SpanningTree(DependencyTrees):
         return rules.log_partition(engine, torch.float64).value
 
     def _shifted_potentials(self) -> Tensor:
-        """Arcs in float64, -inf where none reads, less the best head of each word.
+        """Arcs in float64 less the best head of each word, -inf in entries never read.
 
-        Each word has one head: what all of its heads share takes no part in
-        log-probabilities and entropies.
+        Each word has one head, so a constant per word changes neither log-probabilities
+        nor entropies.
         """
         usable = self._usable_parts("arcs")
         arcs = torch.where(usable, self.arcs.double(), -torch.inf)
@@ -288,7 +289,7 @@ class SpanningTree(DependencyTrees):
         return rules.marginals(self._engine)[0]
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
-        # the best heads of all words, and what is relative to these
+        # log Z = sum of the best heads' scores + log-partition of the shifted arcs
         arcs = torch.where(
             self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
         )
@@ -345,7 +346,7 @@ class SpanningTree(DependencyTrees):
                 logsumexp(arcs), lengths, self._single_root
             )
             marginals = trees.marginals()[..., None] * softmax(arcs)
-            # sums are of rows that have a tree
+            # the determinant of a row without a tree may be positive by rounding
             has_none = torch.from_numpy(~trees._search_best()[1]).to(arcs.device)
             return trees.log_partition().masked_fill(has_none, -torch.inf), marginals
 

@@ -270,8 +270,8 @@ def select_lt(typing, a, b, c, d):
     """Return ``c`` where ``a < b``, else ``d``; comparisons with NaN are false."""
 
     def codegen(context, builder, signature, args):
-        is_less = builder.fcmp_ordered("<", args[0], args[1])
-        return builder.select(is_less, args[2], args[3])
+        mask = builder.fcmp_ordered("<", args[0], args[1])
+        return builder.select(mask, args[2], args[3])
 
     return a(a, a, a, a), codegen
 

@@ -1,4 +1,4 @@
-"""Graphs whose nodes have labels, and scores for them and for those of each edge."""
+"""Validation and scores of pairwise models on graphs, for approximate decoders."""
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from smoothsp.oracles._inference import checks, score_values
 def checked_graph(
     nodes: Tensor, edges: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes ``(batch, V, S)``, edges ``(batch, E, S, S)``, index ``(E, 2)``: sound.
+    """Validate nodes ``(batch, V, S)``, edges ``(batch, E, S, S)``, index ``(E, 2)``.
 
-    Edges may be given as ``(batch, E)``, what it scores to agree.
+    Edges ``(batch, E)`` are scores of equal labels (Potts) and are expanded.
     """
     nodes = checks.as_potentials("nodes", nodes)
     if nodes.dim() != 3 or not nodes.shape[2]:
@@ -61,7 +61,7 @@ def score_labellings(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> 
 
 
 def _checked_scores(name: str, x: Tensor) -> Tensor:
-    """Numbers that are scores, -inf for what forbids."""
+    """Raise ValueError for NaN or too large scores; replace low ones by -inf."""
     is_invalid = score_values.is_invalid(x)
     if bool(is_invalid.any()):
         entry = is_invalid.nonzero()[0].tolist()
