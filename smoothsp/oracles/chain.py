@@ -100,6 +100,7 @@ class Chain(Distribution, Summed):
 
     @property
     def _engine(self) -> ChainEngine:
+        # the buffers are the engine of all ops
         return self._buffers
 
     @property
@@ -132,6 +133,7 @@ class Chain(Distribution, Summed):
 
     def _map_potentials(self, change: Callable[[Tensor], Tensor]) -> "Chain":
         emissions, transitions, start, end = self._buffers.potentials
+        # callers pass maps that preserve validity, so nothing is validated again
         shared = change(emissions), change(transitions)
         return self._from_validated((*shared, change(start), change(end)))
 
@@ -143,6 +145,7 @@ class Chain(Distribution, Summed):
             (emissions[rows], row_transitions, start, end), positions
         )
         if is_compiling():
+            # the graph reconstructs the chain by its constructor, with selected rows
             call = vars(self)["_constructor_call"]
             vars(picked)["_constructor_call"] = call.select(rows)
         return picked
@@ -377,12 +380,14 @@ class Chain(Distribution, Summed):
         return self._score_as_hi_lo(y, self._buffers.dtype, with_hi_lo=True)
 
     def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
+        # the score of y as hi + lo is exact; value carries the gradient
         value, y = self.decode()
         with torch.no_grad():
             return DoubleDouble(value, self._score_hi_lo(y).hi_lo), y
 
     def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         values, ys, valid = self.decode_topk(k)
+        # missing outputs repeat the first, so that all labels are valid
         filled = torch.where(valid[..., None], ys, ys[:, :1])
         with torch.no_grad():
             scores = self._score_hi_lo(filled)
@@ -488,6 +493,7 @@ class Chain(Distribution, Summed):
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
+        # allowed potentials become 0, forbidden ones stay -inf: Z counts the outputs
         flat = self._map_potentials(
             lambda x: torch.where(x.detach() > -torch.inf, 0.0, x)
         )

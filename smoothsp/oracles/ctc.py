@@ -122,6 +122,7 @@ class CTC(CircuitStructure):
         skips = torch.zeros((B, max(M - 1, 0)), dtype=log_probs.dtype, device=device)
         is_repeat = targets[:, 1:] == targets[:, :-1]
         skips = skips.masked_fill(is_repeat, -torch.inf)
+        # M labels and at most M - 1 blanks always fit into 2 M frames
         self._has_enough_frames = isinstance(frames, int) and 2 * M <= T
         if not self._has_enough_frames and checks.has_concrete_values():
             repeats = (is_repeat if real is None else is_repeat & real[:, 1:]).sum(1)
@@ -190,6 +191,7 @@ class CTC(CircuitStructure):
         """Cost 1 for every class that differs from y at a frame of the row."""
         y = self._checked_frames(y)
         C = self.log_probs.shape[2]
+        # costs are per class of a frame, although leaves are positions in the target
         wrong = y[..., None] != torch.arange(C, device=y.device)
         real = torch.arange(y.shape[1], device=y.device) < self.lengths[:, None]
         return (wrong & real[..., None]).to(self.log_probs.dtype)

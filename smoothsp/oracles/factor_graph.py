@@ -137,6 +137,7 @@ class FactorGraph(ReadOnly):
         if self.cost_of not in structures:
             names = ", ".join(map(repr, structures))
             raise ValueError(f"cost_of: expected one of {names}, got {cost_of!r}")
+        # cost shape and dtype of each structure, which number the cells
         self._cells = {name: _cost_shape_and_dtype(x) for name, x in structures.items()}
         lengths = self.lengths
         shapes = {name: shape for name, (shape, _) in self._cells.items()}
@@ -167,6 +168,7 @@ class FactorGraph(ReadOnly):
             One output per row of each structure, by name.
         """
         self._require_named_outputs(y)
+        # structures may differ in dtype: the first one's is the dtype of the graph
         scores = [x.score(y[name]) for name, x in self.structures.items()]
         total = torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
         return total.masked_fill(
@@ -225,6 +227,7 @@ class FactorGraph(ReadOnly):
         is below all scores, or after ``max_rounds``.
         """
         search = self._run_consensus(0.0)
+        # proof of infeasibility is an exact result as well: bound = value = -inf
         infeasible = search.infeasible
         bound = search.bound.masked_fill(infeasible, -torch.inf)
         return *self._best_outputs(search), search.exact | infeasible, bound
@@ -244,6 +247,7 @@ class FactorGraph(ReadOnly):
         search = self._run_consensus(0.0)
         if self.relaxed:
             return self._relaxed_maximum(search), self._best_outputs(search)[1]
+        # an unproven maximum would silently train another objective
         unproven = (~search.exact).nonzero().squeeze(1).tolist()
         if unproven:
             row = unproven[0]
@@ -321,6 +325,7 @@ class FactorGraph(ReadOnly):
         # the carrier has the gradient; its value is replaced by the bound at the end
         carrier = self._sum_scores(search.y)
         if not bool(exact.all()):
+            # by the envelope theorem the gradient is that of the mixture's score
             mixture_scores = torch.zeros_like(carrier)
             for x, mixture in zip(
                 self.structures.values(), search.mixtures, strict=True
@@ -421,12 +426,14 @@ class RelaxedMixture:
         """Jacobian of the weights times tangents of the scores, ``(batch, K)``."""
         if not bool(scores.any()):
             return torch.zeros_like(scores)
+        # factorised once, for all tangents of a backward pass
         if self._derivatives is None:
             self._derivatives = [
                 self._weights_derivative(row) for row in range(len(scores))
             ]
         tangents = scores.detach().cpu().double().numpy()
         weight_tangents = np.zeros(tangents.shape)
+        # inactive outputs keep weight 0 within the linear piece
         for row, derivative in enumerate(self._derivatives):
             is_active = self._fixed_weights[row].cpu().numpy() > 0
             weight_tangents[row, is_active] = derivative @ tangents[row, is_active]
@@ -512,6 +519,7 @@ def _cost_shape_and_dtype(structure: Any) -> tuple[torch.Size, torch.dtype]:
 def _build_factor(structure: Any, shape: torch.Size, dtype: torch.dtype) -> Factor:
     """Wrap a structure, in float64 and detached if the library defines it."""
     mixtures_class: Any = Mixtures
+    # float64, so that bounds and scores can prove each other
     if hasattr(structure, "_map_potentials"):
         structure = structure._map_potentials(lambda x: x.detach().double())
     # a subclass of Chain may override decode, so the type must match exactly

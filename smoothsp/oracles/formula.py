@@ -62,6 +62,7 @@ class Formula(ReadOnly, ConstantArgument):
 
     def __init__(self, sentence: NNF, variables: int) -> None:
         scopes = sentence.scopes()
+        # determinism is checked in from_nnf alone: compilers guarantee it elsewhere
         check_decomposable(sentence, scopes)
         smoothed = smooth(sentence, variables)
         self.variables = variables
@@ -177,6 +178,7 @@ class Formula(ReadOnly, ConstantArgument):
 
 def _require_iterable(clauses: Any) -> Iterable[Any]:
     """Return ``clauses`` if they are iterable and no text; raise TypeError if not."""
+    # text is iterable, too, but never a list of clauses
     if isinstance(clauses, str | bytes) or not isinstance(clauses, Iterable):
         raise TypeError(
             f"clauses: expected lists of literals, got {type(clauses).__name__}"
@@ -272,6 +274,7 @@ class Models(CircuitStructure):
         super().__init__(
             built,
             {"scores": scores},
+            # graphs hold no values of tensors; the root is set when they run
             roots=0 if is_compiling() else int(built.roots[0]),
             lengths=V,
             shape=(V,),

@@ -276,6 +276,7 @@ class IntegerProgram(Structure):
             return y, bound
         # rows of equal constraints are neighbours, so each is warm-started by the last
         order = np.argsort(to_numpy(self._program_index.cpu()), kind="stable")
+        # contiguous chunks keep equal programmes together; each thread has its models
         chunks = np.array_split(order, min(len(order), torch.get_num_threads()))
 
         def solve_chunk(rows: Ints) -> None:
@@ -390,8 +391,10 @@ class _Solver:
                 start = _import_highspy().HighsSolution()
                 start.col_value = self._warm_start.tolist()
                 self._mip.setSolution(start)
+            # both bounds hold: a time limit may leave the relaxation's the better one
             y, mip_bound = self._run_solver(self._mip, cost, forbidden, row)
             bound = min(bound, mip_bound)
+        # integral up to HiGHS's tolerance: round to exact integers
         y = np.where(integer, np.round(y), y)
         self._warm_start = y
         return y, bound * unit
@@ -406,6 +409,7 @@ class _Solver:
         status, p, n = _import_highspy().HighsModelStatus, self._program, len(cost)
         model.changeColsCost(n, self._columns, cost)
         lower, upper = (np.where(forbidden, 0.0, x) for x in (p.lower, p.upper))
+        # a forbidden variable is fixed at 0, which its bounds must allow
         if ((p.lower > 0) | (p.upper < 0))[forbidden].any():
             raise ValueError(_INFEASIBLE.format(row))
         model.changeColsBounds(n, self._columns, lower, upper)
@@ -574,6 +578,7 @@ def _distinct_programs(
     index_of_key: dict[bytes, int] = {}
     programs: list[_Program] = []
     program_index = []
+    # rows with equal constraints share one solver, and so its warm starts
     for b in range(B):
         program = _build_program(blocks, bounds, b)
         key = b"|".join(x.tobytes() for x in program)

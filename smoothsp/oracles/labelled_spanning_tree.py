@@ -135,6 +135,7 @@ class LabelledSpanningTree(DependencyTrees):
         B, n, L = len(arcs), self.shape[0], arcs.shape[3]
         ys, valid = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
         sorted_scores = arcs.double().sort(3, descending=True)
+        # only the k best labels of an arc can be in the k best outputs
         scores, label = (
             to_numpy(x[..., : min(k, L)].contiguous()) for x in sorted_scores
         )
@@ -155,6 +156,7 @@ class LabelledSpanningTree(DependencyTrees):
         top = arcs.amax(3)
         best = self._unlabelled_trees(top).max_marginals(name)
         detour = torch.where(best > -torch.inf, best - top, -torch.inf)
+        # the best tree with an arc, with its best label replaced by another one
         highest = detour[..., None] + torch.where(self._usable_parts(name), arcs, 0)
         return highest.to(self.arcs.dtype)
 
@@ -201,6 +203,7 @@ class LabelledSpanningTree(DependencyTrees):
         """Entropy of trees and labels together, in nats. Differentiable once."""
         arcs = self._shifted_potentials()
         trees = self._unlabelled_trees(logsumexp(arcs))
+        # chain rule: entropy of the tree plus expected entropy of its labels
         entropy = trees.entropy() + (trees.marginals() * softmax_entropy(arcs)).sum(
             (1, 2)
         )

@@ -121,6 +121,7 @@ class LargeKnapsack(SearchStructure, Distribution):
 
     def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
         tables = self._score_tables()
+        # without elements there is one output, the empty one
         if not self.shape[0]:
             valid = np.zeros((len(tables), k), np.bool_)
             valid[:, 0] = True
@@ -151,6 +152,7 @@ class LargeKnapsack(SearchStructure, Distribution):
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         value = self._log_partition_float64(self.scores)
+        # the kernel computes in float64: no low word is known
         hi_lo = torch.stack([value.detach(), torch.zeros_like(value)], -1)
         return DoubleDouble(self._to_dtype(value), hi_lo)
 

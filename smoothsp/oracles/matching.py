@@ -107,6 +107,7 @@ class Matching(SearchStructure):
     def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         if not is_eager_tensor(y):
             return super()._used_entries_and_first_invalid(y)
+        # one kernel validates y and returns the used entries
         y = y.contiguous()
         used = y.new_empty(y.shape)
         sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
@@ -127,6 +128,7 @@ class Matching(SearchStructure):
     def _is_output(self, y: Tensor) -> Tensor:
         P, Q = self._num_rows_and_columns
         inside = (y >= -1) & (y < Q)
+        # count rows per column; column Q collects unmatched rows
         column = torch.where(inside & (y >= 0), y, Q)
         num_rows_of_column = y.new_zeros(*y.shape[:2], Q + 1)
         num_rows_of_column = num_rows_of_column.scatter_add(
@@ -242,6 +244,7 @@ class Matching(SearchStructure):
         values = np.empty(B, VECTORS[scores.dtype].dtype)
         N = P + C - 1 if self._partial else max(P, C)
         args = scores.data_ptr(), shape, self._partial
+        # O(N^3) with a small constant: most rows are assigned before augmentation
         work = B * N**2 * (10 + N // 4)
         run_rows(
             jonker_volgenant.decode_assignment,

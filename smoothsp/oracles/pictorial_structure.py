@@ -146,6 +146,7 @@ class PictorialStructure(SearchStructure):
             return
         deformation_read = deformation.detach()[:, self._non_root_parts]
         is_invalid = deformation_read < 0
+        # linear terms (entries 0 and 2) may be negative, but not -inf
         is_invalid[..., 0] = deformation_read[..., 0] <= -score_values.LIMIT
         is_invalid[..., 2] = deformation_read[..., 2] <= -score_values.LIMIT
         if bool(is_invalid.any()):
@@ -164,6 +165,7 @@ class PictorialStructure(SearchStructure):
         return torch.full((B,), P, device=self.parts.device)
 
     def _usable_parts(self, name: str) -> Tensor | None:
+        # roots have no spring: their deformation is never read
         if name == "parts":
             return None
         has_parent = (self.parents >= 0)[None, :, None]
@@ -236,6 +238,7 @@ class PictorialStructure(SearchStructure):
         B, _, H, W = self.parts.shape
         if not isinstance(reach, Tensor):
             checks.require_number("reach", reach)
+        # float64, rounded once to the dtype of the scores
         radius = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
         if radius.dim() and tuple(radius.shape) != (B,):
             raise ValueError(
@@ -294,6 +297,7 @@ class PictorialStructure(SearchStructure):
         return np.where(cells[..., None] < 0, -1, rows_and_columns)
 
     def _first_infeasible_row(self) -> int:
+        # springs are finite, so a row is infeasible iff a part has no allowed cell
         part = score_values.first_forbidden_row(self.parts.flatten(0, 1).flatten(1))
         return part if part < 0 else part // self.shape[0]
 

@@ -182,6 +182,7 @@ class RegularChain(MaskedSequences):
         is_real, P = emissions >= 0, T * S
         has_transition = is_real[..., :-1] & is_real[..., 1:]
         transitions = P + labels[..., :-1] * S + labels[..., 1:]
+        # labels are packed: real positions come first, so the last is at length - 1
         last = (self.lengths - 1).clamp(min=0)[:, None, None]
         last = last.expand(*labels.shape[:2], 1)
         ends = [
@@ -219,10 +220,12 @@ def _build_regular_chain(T: int, language: Automaton) -> tuple[Circuit, Items]:
     reached, counts = np.unique(next_state[q, s] * S + s, return_counts=True)
     roots = np.full(T + 1, c.NONE, np.int32)
     roots[0] = c.ONE if language.accepts[0] else c.NONE
+    # a sequence is in the language if it ends in an accepting state
     accepting = np.flatnonzero(np.array(language.accepts)[reached // S])
     if T and len(accepting):
         roots[1:] = c.chart(T)
     entering, alpha = np.full((Q, S), c.NONE, np.int32), label[:0]
+    # before the first position the automaton is in state 0
     entering[0] = start
     for t in range(T):
         if t > 0:

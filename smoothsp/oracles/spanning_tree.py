@@ -145,6 +145,7 @@ class SpanningTree(DependencyTrees):
     def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         if not is_eager_tensor(y):
             return super()._used_entries_and_first_invalid(y)
+        # one kernel validates y and returns the used entries
         y, lengths = y.contiguous(), self._lengths_on_cpu()
         used = y.new_empty(y.shape)
         lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
@@ -305,6 +306,7 @@ class SpanningTree(DependencyTrees):
         marginals = rules.marginals(self._engine.with_tensors([arcs]))[0]
         forbidden = arcs.detach() == -torch.inf
         mean = (marginals * arcs.masked_fill(forbidden, 0)).sum((1, 2))
+        # H = log Z - E[s], from shifted arcs so that large scores do not cancel
         value = self._log_partition_float64(arcs) - mean
         return value.clamp(min=0).to(self.arcs.dtype)
 
@@ -331,6 +333,7 @@ class SpanningTree(DependencyTrees):
             )
             return self._sample_distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
+        # a seed per tree from the user's generator; the kernel derives its numbers
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return rules.sample(self._engine, seeds)
 

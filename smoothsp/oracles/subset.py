@@ -106,6 +106,7 @@ class Subset(CircuitStructure):
                     f"at_least: expected at most {min(high[b], n)}, the smaller of "
                     f"at_most and the number of elements, got {low[b]} at row {b}"
                 )
+        # distinct bounds in order of appearance; equal ones share a circuit
         pairs = tuple(dict.fromkeys(bounds)) or ((0, N),)
         self._pairs = pairs
         pair_index: int | Tensor = 0
@@ -122,6 +123,7 @@ class Subset(CircuitStructure):
         )
 
     def _best(self, recheck_in_float64: bool) -> tuple[DoubleDouble, Tensor]:
+        # selection needs no circuit, but is not differentiable
         if not is_eager_tensor(self.scores) or any_requires_grad((self.scores,)):
             return super()._best(recheck_in_float64)
         args = self.scores, self._circuit_batch, self._pairs
@@ -157,6 +159,7 @@ class _SubsetEngine(CircuitEngine):
         used = EMPTY[torch.int32].new_empty(scores.shape)
         hi_lo = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
         values, labels = _select_best(scores, self.batch, self.pairs, used, hi_lo)
+        # hi + lo is rounded once, to the requested dtype
         values = values if scores.dtype == dtype else round_hi_lo(hi_lo, dtype)
         return BestOutputs(values, labels, used, hi_lo)
 

@@ -121,6 +121,7 @@ def _build_warping(N: int, M: int) -> tuple[Circuit, Items]:
     match = c.leaves(N, M)
     c.label(match, np.arange(N * M).reshape(N, M), 0)
     prefix = c.chart(N + 1, M + 1)
+    # only the corner before both sequences is a start
     prefix[0], prefix[:, 0] = c.NONE, c.NONE
     prefix[0, 0] = c.ONE
     # entries of an anti-diagonal depend on the two before it only: one call for each

@@ -87,6 +87,7 @@ def build_nnf_circuit(nnf: NNF, num_variables: int) -> tuple[Circuit, Items]:
     ``[variable, value]``.
     """
     c = Circuit()
+    # leaf [v, 0] is the score of v = 0, leaf [v, 1] that of v = 1
     leaf = c.leaves(num_variables, 2)
     c.label(leaf, np.arange(num_variables)[:, None], np.arange(2))
     builder = _ItemBuilder(nnf, leaf)
@@ -119,6 +120,7 @@ class _ItemBuilder:
         self._product_items: dict[tuple[int, ...], int] = {}
         self._item = item = dict[int, int]()
         self._lowest_variable = [(x & -x).bit_length() - 1 for x in nnf.scopes()]
+        # the root and children of conjunctions are factors, so they must be items
         nodes = nnf.descendants(nnf.root)
         needs_item = {nnf.root}
         for node in nodes:
@@ -134,6 +136,7 @@ class _ItemBuilder:
             elif kind == AND and not children:
                 item[node] = Circuit.ONE
             elif kind == AND:
+                # children have disjoint variables, so the lowest ones order them
                 parts = tuple(sorted(children, key=self._lowest_variable.__getitem__))
                 self._product[node] = self._split_product(parts)
                 if node in needs_item:

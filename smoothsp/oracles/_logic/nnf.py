@@ -59,6 +59,7 @@ class NNF:
         return self._add_node((kind, tuple(children)))
 
     def _add_node(self, node: Node) -> int:
+        """Number of the node; a new one unless an equal node exists."""
         number = self._ids.setdefault(node, len(self.nodes))
         if number == len(self.nodes):
             self.nodes.append(node)

@@ -37,11 +37,13 @@ def read_nnf(path: str | Path) -> tuple[NNF, int]:
         declared = _read_c2d(lines, nnf, path)
     else:
         declared = _read_d4(lines, nnf, path)
+    # d4 declares no number of variables
     used = max(scope.bit_length() for scope in nnf.scopes())
     return nnf, max(declared, used)
 
 
 def _read_c2d(lines: Lines, nnf: NNF, path: str | Path) -> int:
+    """Parse the format of c2d into ``nnf``; return the declared number of variables."""
     with _reraise_with_line(path, lines[0][0]):
         count, _, variables = (int(word) for word in lines[0][1][1:])
         if not 0 <= variables <= MAX_VARIABLES:
@@ -54,6 +56,7 @@ def _read_c2d(lines: Lines, nnf: NNF, path: str | Path) -> int:
                 (literal,) = numbers
                 node = _add_literal(nnf, literal)
             else:
+                # an O node states its decision variable first, which is not needed
                 join = {"A": nnf.conjoin, "O": nnf.disjoin}[kind]
                 size, *children = numbers if kind == "A" else numbers[1:]
                 if size != len(children):
@@ -70,6 +73,7 @@ def _read_c2d(lines: Lines, nnf: NNF, path: str | Path) -> int:
 
 
 def _read_d4(lines: Lines, nnf: NNF, path: str | Path) -> int:
+    """Parse the format of d4 into ``nnf``; return 0, as none are declared."""
     kinds: dict[int, str] = {}
     edges_of_node: dict[int, list[tuple[int, list[int]]]] = {}
     for number, (kind, *words) in lines:
@@ -141,6 +145,7 @@ def read_sdd(node: Any) -> tuple[NNF, int]:
         )
     nnf = NNF()
     nodes: dict[int, int] = {}
+    # explicit stack: deep SDDs would exceed Python's recursion limit
     stack = [node]
     while stack:
         top = stack[-1]

@@ -68,6 +68,7 @@ def _remove_dead_states(
 
 
 def _concatenation(a: Expression, b: Expression) -> Expression:
+    """Expression ``a b`` in normal form."""
     if EMPTY_SET in (a, b):
         return EMPTY_SET
     if EMPTY_WORD in (a, b):
@@ -80,11 +81,13 @@ def _concatenation(a: Expression, b: Expression) -> Expression:
 
 
 def _union(*options: Expression) -> Expression:
+    """Expression ``a | b | ...`` in normal form: a flat set, without duplicates."""
     flat = {y for x in options for y in (x[1] if x[0] == "or" else (x,))}
     return flat.pop() if len(flat) == 1 else ("or", frozenset(flat))
 
 
 def _star(a: Expression) -> Expression:
+    """Expression ``a*``."""
     return a if a[0] == "star" else ("star", a)
 
 

@@ -32,6 +32,7 @@ class EdgeSubset(SearchStructure):
         """``(batch, 1)``: index of the last edge of each row plus one."""
         E = self.shape[0]
         count = torch.arange(1, E + 1, device=self._first_potentials.device)
+        # edges may be missing in the middle of a row: the last real one counts
         num_entries = torch.where(self._real_mask, count, 0)
         return (
             num_entries.amax(1, keepdim=True) if E else num_entries.sum(1, keepdim=True)

@@ -39,6 +39,7 @@ class Variables:
         )
         ones = torch.ones_like(zeros)
         counts = zeros.scatter_add(1, variable_of_cell, ones)
+        # in float64 as a divisor; a variable has at most one cell of each structure
         self.num_structures = counts.gather(1, variable_of_cell)
 
     def select(self, rows: Tensor) -> "Variables":

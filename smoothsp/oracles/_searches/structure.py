@@ -118,6 +118,7 @@ class SearchStructure(Structure):
         )
 
     def _gold_parts(self, y: Tensor) -> Tensor:
+        # validation and used entries in one kernel call where a subclass has one
         y_with_k, has_k = self._with_k_axis(y)
         used, first_invalid = self._used_entries_and_first_invalid(y_with_k)
         if has_k or first_invalid >= 0:

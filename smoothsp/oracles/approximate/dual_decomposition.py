@@ -134,6 +134,7 @@ def run_block_descent(
     B, V, S = nodes.shape
     labels, bound = np.zeros((B, V), np.int64), np.empty(B)
     exact = np.empty(B, np.bool_)
+    # estimated work in the units of run_rows, for about 20 passes over all edges
     work = 20 * B * (V + edges.shape[1] * S) * S
     args = *tables, forests, max_rounds
     run_rows(

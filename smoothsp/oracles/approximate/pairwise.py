@@ -25,6 +25,7 @@ def checked_graph(
     index = checks.as_int64("index", index, nodes.device)
     if index.dim() != 2 or index.shape[1] != 2:
         raise ValueError(f"index: expected (E, 2), got {tuple(index.shape)}")
+    # one graph for all rows, so a loop over its edges is cheap
     for e, (i, j) in enumerate(index.tolist()):
         if not (0 <= i < V and 0 <= j < V and i != j):
             raise ValueError(
@@ -33,6 +34,7 @@ def checked_graph(
             )
     E = len(index)
     nodes, edges = _checked_scores("nodes", nodes), _checked_scores("edges", edges)
+    # decoders take differences of edge scores, which -inf would turn into NaN
     if bool((edges == -torch.inf).any()):
         raise ValueError("edges: expected finite numbers; forbid labels by nodes")
     if edges.dim() == 2:
@@ -55,6 +57,7 @@ def score_labellings(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> 
     row = torch.arange(len(y), device=y.device)[:, None]
     e = torch.arange(len(index), device=y.device)
     first, second = y[:, index[:, 0]], y[:, index[:, 1]]
+    # sums in float64, rounded once
     node_scores = nodes.gather(2, y.unsqueeze(2)).squeeze(2).double().sum(1)
     total = node_scores + edges[row, e, first, second].double().sum(1)
     return total.to(nodes.dtype)

@@ -211,6 +211,7 @@ class BinaryGraph(SearchStructure):
     def _from_row_tensors(self, tensors: tuple[Tensor, ...]) -> "BinaryGraph":
         other = super()._from_row_tensors(tensors)
         if self._has_row_graphs:
+            # vmap stacks repetitions of the batch
             times = len(tensors[0]) // len(self._graph[0])
             other._graph = tuple(np.concatenate([x] * times) for x in self._graph)
         return other
@@ -227,6 +228,7 @@ class BinaryGraph(SearchStructure):
             labels.gather(2, index[:, None, :, i].expand(-1, labels.shape[1], -1))
             for i in range(2)
         )
+        # a Potts edge is used if its labels agree; nodes have the first 2 V entries
         edge = torch.arange(E, device=y.device)
         if self.edges.dim() == 2:
             edge = torch.where(first == second, 2 * V + edge, -1)
@@ -296,6 +298,7 @@ class BinaryGraph(SearchStructure):
         return labels, has_output
 
     def _first_infeasible_row(self) -> int:
+        # without -inf edges a row is infeasible iff a node has no label: no cut needed
         if score_values.value_flags(self.edges) & score_values.NEG_INF_OR_LOW:
             return super()._first_infeasible_row()
         node = score_values.first_forbidden_row(self.nodes.reshape(-1, 2))
@@ -360,6 +363,7 @@ class BinaryGraph(SearchStructure):
         labels, loss = np.empty((M, V), np.int64), np.empty((M, V))
         has_output, best = np.empty(M, np.bool_), np.empty((M, 1))
         graph = self._select_graphs(rows)
+        # estimated work of a cut, and of an update for each node
         work = 2000 * M * (V + edges.shape[1])
         arrays = nodes, edges, graph, only_nearest, labels, loss, has_output
         run_rows(graph_cut.max_marginal_gaps, M, work, *arrays)

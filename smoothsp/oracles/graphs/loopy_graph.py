@@ -161,6 +161,7 @@ def _build_elimination(
         else:
             component_sums.append(message)
     root = np.full((), c.ONE, np.int32)
+    # components of the graph are independent: their sums multiply
     for item in component_sums:
         product = c.chart()
         c.multiply(product, root, item)
@@ -197,12 +198,14 @@ def _min_fill_order(V: int, S: int, pairs: tuple[tuple[int, int], ...]) -> list[
         neighbours[i].add(j)
         neighbours[j].add(i)
     order, total = [], 0
+    # the graph changes by fill-in, so counts are recomputed for each elimination
     while neighbours:
         v = min(
             neighbours,
             key=lambda v: (_num_fill_in_edges(neighbours, v), len(neighbours[v]), v),
         )
         clique = neighbours.pop(v)
+        # products over the states of v and its neighbours
         total += S ** (len(clique) + 1)
         if total > _MAX_PRODUCTS:
             raise ValueError(

@@ -118,6 +118,7 @@ class Tree(CircuitStructure):
             trees, tree_of_row = (tuple(checks.to_list(parents)),), 0
             _require_tree(trees[0], 0)
         else:
+            # the tree of a row is cut to its length before trees are compared
             if lengths is None:
                 lengths = torch.full((B,), V, device=nodes.device)
             trees, tree_of_row = _unique_trees_and_row_index(
@@ -220,11 +221,13 @@ def _build_tree(
             subtree = node[v]
             for child in children[v]:
                 subtree = _multiply_items(c, subtree, message[child])
+            # a root is summed over its states; other nodes send a message upwards
             if tree[v] >= 0:
                 c.define(message[v], (edge[v], subtree[None]))
             else:
                 roots.append(c.chart())
                 c.define(roots[-1], (subtree,))
+        # a forest: the sums of its trees multiply; the empty tree keeps ONE
         if roots:
             tree_roots[tree_index] = functools.reduce(
                 functools.partial(_multiply_items, c), roots
