@@ -83,8 +83,8 @@ class Alignment(CircuitStructure):
     >>> (y == 0)[0, :-1, :-1].nonzero().tolist()
     [[1, 0], [2, 1], [3, 2], [4, 3], [5, 4]]
 
-    Costs of gaps of the first sequence are one column more. An item that y matches
-    costs as much alone as in another match:
+    Here costs have an extra column for unmatched items of the first sequence. Leaving
+    an item unmatched that y matches costs as much as matching it differently:
 
     >>> class WithGaps(Alignment):
     ...     def augment(self, cost):
@@ -135,6 +135,7 @@ class Alignment(CircuitStructure):
             "gap_first": _as_gap_scores("gap_first", gap_first, match, N),
             "gap_second": _as_gap_scores("gap_second", gap_second, match, M),
         }
+        # affine gaps need three charts: used only if requested
         affine = gap_open is not None or gap_extend is not None
         if affine:
             gaps["gap_open"] = _as_gap_scores("gap_open", gap_open, match)
@@ -200,6 +201,7 @@ class Alignment(CircuitStructure):
     def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
         """Number of matched items of y, then unmatched ones of each sequence."""
         moves = self._labels_per_row(y)
+        # a match has one item of each sequence
         items = ((0, 2), (1, 1), (2, 1))
         counts = [
             items_per_move * (moves == move).sum(1) for move, items_per_move in items

@@ -87,6 +87,7 @@ class BoxSearch(SearchStructure):
                 f"{tuple(cells.shape)}"
             )
         B, device = len(cells), cells.device
+        # without a cost its weight is 0, and the true box may be any
         self._gold = torch.zeros((B, 4), dtype=torch.int64, device=device)
         self._cost_weight = torch.zeros(B, dtype=torch.float64, device=device)
         super().__init__({"cells": cells}, (4,))
@@ -165,7 +166,7 @@ class BoxSearch(SearchStructure):
         return (rows[:, 0, :, None] * columns[:, 0, None]).to(self.cells.dtype)
 
     def augment(self, cost: Tensor) -> "BoxSearch":
-        """The structure with ``c (1 - IoU)`` added to each box.
+        """Return the structure with ``c (1 - IoU)`` added to each box.
 
         ``cost`` is ``(batch, H, W)``: c in the cells of the true box and 0 elsewhere,
         as ``hamming`` returns for c = 1.
@@ -202,8 +203,9 @@ class BoxSearch(SearchStructure):
         return other
 
     def scale(self, factor: float) -> "BoxSearch":
-        """The structure with every score multiplied by ``factor > 0``."""
+        """Return the structure with every score multiplied by ``factor > 0``."""
         other = super().scale(factor)
+        # the cost is part of the scores, but no potential
         other._cost_weight = self._cost_weight * factor
         return other
 

@@ -245,6 +245,7 @@ class Chain(Distribution, Summed):
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
         """Cost 1 for every state that differs from y at a real position, else 0."""
+        # 1 for all states of real positions, then 0 at the labels of y
         label, mask = self._masked_labels_and_mask(y)
         cost = mask[..., None].to(self.emissions.dtype).expand_as(self.emissions)
         return cost.scatter(2, label[..., None], 0)
@@ -483,6 +484,7 @@ class Chain(Distribution, Summed):
         # 2 B T numbers per sample: the labels and the uniforms of inverse-CDF sampling
         n = checks.as_output_count("n", n, 2 * B * T, sampled=True)
         generator = checks.as_generator(generator)
+        # distinct samples need a circuit, of which the semi-Markov chain has one
         if not checks.as_flag("replace", replace):
             return self._as_semi_markov().sample(n, generator, replace=False)
         device = self.emissions.device

@@ -213,6 +213,7 @@ class CTC(CircuitStructure):
         B, T, C = self.log_probs.shape
         real = torch.arange(T, device=y.device) < self.lengths[:, None]
         real = real & (y >= 0) & (y < C)
+        # an extra class collects the padding
         counts = self.log_probs.new_zeros(B, C + 1)
         ones = counts.new_ones(y.shape)
         return counts.scatter_add(1, torch.where(real, y, C), ones)[:, :C]

@@ -71,7 +71,7 @@ class FactorGraph(ReadOnly):
     Raises
     ------
     TypeError
-        For something that is no structure, indices that are no integers, or under
+        For values that are not structures, indices that are not integers, or under
         ``torch.compile`` and ``torch.func``: the search needs the values.
     ValueError
         For unknown names, structures of different batches, cells that do not exist,
@@ -186,13 +186,13 @@ class FactorGraph(ReadOnly):
         return self.structures[self.cost_of].label_counts(y[self.cost_of])
 
     def augment(self: Self, cost: Tensor) -> Self:
-        """The graph with a cost added to the structure ``cost_of``."""
+        """Return the graph with a cost added to the structure ``cost_of``."""
         name = self.cost_of
         changed = {name: self.structures[name].augment(cost)}
         return self._like({**self.structures, **changed}, self._variables)
 
     def select(self: Self, rows: Tensor) -> Self:
-        """The graph of the selected rows: bool ``(batch,)``, or int64 indices."""
+        """Return the graph of the rows selected by bool ``(batch,)`` or int64."""
         selected = {name: x.select(rows) for name, x in self.structures.items()}
         return self._like(selected, self._variables.select(rows))
 
@@ -395,6 +395,7 @@ class RelaxedMixture:
         self._weights = self._fixed_weights.to(self._scores) + tangents
         self._derivatives: list[np.ndarray[Any, Any]] | None = None
         with torch.no_grad():
+            # weak duality: the bound less the primal value is at least 0
             value = self._regularised_value(self._fixed_weights, self._scores.double())
             self.gap = (search.bound - value).clamp(min=0)
 
@@ -408,10 +409,12 @@ class RelaxedMixture:
         }
 
     def maximum(self) -> Tensor:
-        """The regularised maximum of the relaxation."""
+        """Regularised maximum of the relaxation, ``(batch,)``."""
         return self._regularised_value(self._weights, self._scores)
 
     def _regularised_value(self, weights: Tensor, scores: Tensor) -> Tensor:
+        """Objective ``p' s - gamma / 2 |u|^2`` at the weights p, ``(batch,)``."""
+        # u has a value in each cell: divide by delta to count each variable once
         u = self._variables.mean(self._mixture_cells(weights))
         squared_cells = u.square() / self._variables.num_structures.to(u)
         return (weights * scores).sum(1) - self._gamma / 2 * squared_cells.sum(1)

@@ -121,6 +121,7 @@ class Formula(ReadOnly, ConstantArgument):
                     f"clauses: expected literals from 1 to {variables} or their "
                     f"negatives, got {x}"
                 )
+        # formulas may need exponentially many nodes: the limit ends the search in time
         checks.as_positive_int("most_nodes", most_nodes)
         return cls(compile_clauses(literals_by_clause, most_nodes), variables)
 
@@ -156,6 +157,7 @@ class Formula(ReadOnly, ConstantArgument):
             provably deterministic, or without a model.
         """
         nnf, num_read = read_nnf(path)
+        # variables that are free everywhere do not occur in files of d4
         if variables is None:
             variables = num_read
         elif _as_num_variables("variables", variables) < num_read:
@@ -169,7 +171,7 @@ class Formula(ReadOnly, ConstantArgument):
         return cls(nnf, variables)
 
     def __call__(self, scores: Tensor) -> "Models":
-        """The structure whose outputs are the models, with these scores."""
+        """Return the structure whose outputs are the models, with these scores."""
         return Models(scores, self)
 
     def __repr__(self) -> str:

@@ -92,6 +92,7 @@ class Grammar(CircuitStructure):
                 "spans: expected (batch, n, symbol) or (batch, n, n, symbol) with at "
                 f"least one symbol, got {tuple(spans.shape)}"
             )
+        # word scores are spans of width 1; longer spans score 0
         if not square:
             spans = _word_scores_as_spans(spans)
         B, n, _, S = spans.shape
@@ -123,14 +124,14 @@ class Grammar(CircuitStructure):
         )
 
     def augment(self, cost: Tensor) -> "Grammar":
-        """The grammar with ``cost`` added to the scores of spans.
+        """Return the grammar with ``cost`` added to the scores of spans.
 
         ``cost`` has the shape of the spans, or ``(batch, n, symbol)`` for single words.
         """
         return super().augment(self._expand_word_values(cost, 0.0))
 
     def restrict(self, allowed: Tensor) -> "Grammar":
-        """The grammar in which a span has only symbols that are True in ``allowed``.
+        """Return the grammar restricted to symbols that are True in ``allowed``.
 
         ``allowed`` has the shape of the spans, or ``(batch, n, symbol)`` for single
         words; longer spans may then have any symbol.
@@ -180,6 +181,7 @@ class Grammar(CircuitStructure):
             second = symbol.mT.gather(3, (k + 1).mT).mT
             rule = leaf + (symbol * S + first) * S + second
             rules = torch.where(has_split, rule, -1).flatten(2)
+        # leaves after the rules: the top symbol of the whole sentence
         leaf += S**3
         last = (self.lengths - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
         if n:

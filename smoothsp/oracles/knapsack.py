@@ -105,6 +105,7 @@ class Knapsack(CircuitStructure):
             scores, weights, capacity, lengths
         )
         N = scores.shape[1]
+        # graphs record shapes only: values of the weights are unknown while tracing
         if is_compiling():
             built = topology(_build_knapsack, (0,) * N, 0)
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
@@ -137,7 +138,7 @@ class _KnapsackArguments(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether a circuit would have too many items."""
+        """Return True if a circuit would have too many items."""
         units = 1 + max(self.capacities, default=0)
         return len(self.weights) * units > _MAX_ITEMS
 
@@ -160,7 +161,7 @@ class _KnapsackArguments(NamedTuple):
 
 
 def _may_exceed_circuit_size(scores: Any, capacity: Any) -> bool:
-    """Whether the knapsack may be large, so that its weights must be read."""
+    """Return True if the knapsack may be large, so that its weights must be read."""
     if is_compiling() or not isinstance(scores, Tensor) or scores.dim() != 2:
         return False
     is_int = isinstance(capacity, int)

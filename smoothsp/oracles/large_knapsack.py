@@ -216,6 +216,7 @@ class KnapsackEngine(Engine):
         (scores,) = self.potentials
         tables = _stack_score_tables(scores)
         value, parts = self._run_passes(tables, np.arange(len(tables)), True, True)
+        # 0 * -inf of forbidden elements would be NaN
         means = (np.where(np.isfinite(tables), tables, 0) * parts).sum((1, 2))
         # rounding may leave a small negative entropy
         return torch.from_numpy(np.maximum(value - means, 0)).to(scores)
@@ -280,6 +281,7 @@ class KnapsackEngine(Engine):
     def _estimated_work(self, num_rows: int) -> int:
         """Number of chart entries of a pass, in the units of ``run_rows``."""
         max_capacity = int(self.row_attributes[0].max()) if num_rows else 0
+        # capacities are 0 to max_capacity
         return num_rows * len(self.weights) * (1 + max_capacity)
 
 

@@ -90,7 +90,7 @@ class Matching(SearchStructure):
 
     @property
     def _is_transposed(self) -> bool:
-        """Whether columns are assigned to rows: P > Q, so every column is matched."""
+        """Return True if columns are assigned to rows: P > Q, so each has a row."""
         P, Q = self._num_rows_and_columns
         return P > Q and not self._partial
 
@@ -169,6 +169,7 @@ class Matching(SearchStructure):
 
     def _kernel_scores(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
+        # without ``partial`` unmatched rows use no entry
         unmatched_column = self._num_rows_and_columns[1] if self._partial else -1
         jonker_volgenant.score_assignments(
             to_numpy(self.scores), unmatched_column, y, values
@@ -284,7 +285,7 @@ class Matching(SearchStructure):
     def max_marginals(self) -> Float[Tensor, "batch row column"]:
         """Highest score of a matching that has each pair; -inf if there is none.
 
-        Of the shape of the scores; not differentiable. O(N^3): one maximum, and
+        Has the shape of the scores. Not differentiable. O(N^3): one maximum, and
         shortest paths between all rows.
         """
         scores = self._potentials_as_numpy("scores")
@@ -313,6 +314,7 @@ class Matching(SearchStructure):
         padded = value[:, None, None] - loss
         if self._partial:
             row = np.arange(P)
+            # row i is unmatched iff it takes its private padding column
             unmatched = padded[:, row, Q + row][..., None]
             return np.concatenate([padded[:, :P, :Q], unmatched], 2)
         highest = padded[:, : self._num_assigned_rows]

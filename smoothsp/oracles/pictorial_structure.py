@@ -247,6 +247,7 @@ class PictorialStructure(SearchStructure):
             )
         if not bool(((radius > 0) & (radius < torch.inf)).all()):
             raise ValueError(f"reach: expected positive numbers, got {reach}")
+        # offsets of all cells from the part's cell, (batch, P, H, W) by broadcasting
         row = torch.arange(H, device=y.device)[:, None] - y[..., 0, None, None]
         column = torch.arange(W, device=y.device) - y[..., 1, None, None]
         squared = (row.square() + column.square()).double()
@@ -267,6 +268,7 @@ class PictorialStructure(SearchStructure):
     def _decode_tables(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
         """Best cells ``[M, P]`` of tables ``[M, P, H W]``, and which exist."""
         H, W = self.parts.shape[2:]
+        # bmmf forbids cells in flat tables; kernels read grids
         M, P = tables.shape[:2]
         scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
         cells, has_output = np.empty((M, P, 2), np.int64), np.empty(M, np.bool_)
@@ -313,7 +315,7 @@ class PictorialStructure(SearchStructure):
     def max_marginals(self) -> Float[Tensor, "batch part row column"]:
         """Highest score of an output with each part at each cell; -inf if none.
 
-        Of the shape of ``parts``; not differentiable.
+        Has the shape of ``parts``. Not differentiable.
         """
         highest = self._max_marginals(*self._score_tables_and_rows())
         return torch.from_numpy(highest).to(self.parts).reshape(self.parts.shape)

@@ -49,7 +49,7 @@ class RegularLanguage(ReadOnly, ConstantArgument):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> "RegularChain":
-        """The structure whose outputs are the sequences of the language."""
+        """Return the structure whose outputs are the sequences of the language."""
         options = {"lengths": lengths, "mask": mask}
         return RegularChain(emissions, transitions, start, end, self, **options)
 
@@ -146,6 +146,7 @@ class RegularChain(MaskedSequences):
         for name, value in arguments.items():
             form = "(state, state)" if name == "transitions" else "(state,)"
             shape = (S, S) if name == "transitions" else (S,)
+            # one circuit for all: absent scores are zeros
             if value is None:
                 value = emissions.new_zeros(shape)
             else:

@@ -108,6 +108,7 @@ class SecondOrderChain(MaskedSequences):
         T, S = self.emissions.shape[1:]
         emissions = super().leaves_used(labels)
         i, j, k = (labels[..., t : max(T - 2, 0) + t] for t in range(3))
+        # a transition needs three adjacent real positions
         is_real = (emissions >= 0).unfold(2, 3, 1).all(3) if T > 2 else i >= 0
         transitions = torch.where(is_real, T * S + (i * S + j) * S + k, -1)
         return torch.cat([emissions, transitions], 2)

@@ -96,6 +96,7 @@ class SemiMarkov(MaskedSequences):
                 f"duration and one state, got {tuple(segments.shape)}"
             )
         _, T, D, S = segments.shape
+        # row-wise transitions are packed with the segments where positions are masked
         per_position = isinstance(transitions, Tensor) and transitions.dim() == 4
         scores = {
             "transitions": _as_shared_or_position_scores(
@@ -205,6 +206,7 @@ class SemiMarkov(MaskedSequences):
         """Number of segments of each state in y."""
         labels, S = self._labels_per_row(y), self.segments.shape[3]
         state = torch.where(labels >= 0, labels % S, S)
+        # an extra state collects positions without a start
         counts = self.segments.new_zeros(len(labels), S + 1)
         ones = counts.new_ones(state.shape)
         return counts.scatter_add(1, state, ones)[:, :S]

@@ -175,6 +175,7 @@ class SpanningTree(DependencyTrees):
             ancestor = ancestor.gather(2, ancestor)
         is_tree = (is_node | ~real).all(2) & (ancestor == 0).all(2)
         if self._single_root:
+            # an empty sentence has no root
             roots = ((head == 0) & real).sum(2)
             is_tree = is_tree & (roots == self._lengths[:, None].clamp(max=1))
         return is_tree
@@ -360,5 +361,6 @@ class SpanningTree(DependencyTrees):
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
+        # allowed arcs score 0: the partition function counts the trees
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
         return self._to_dtype(self._log_partition_float64(flat))

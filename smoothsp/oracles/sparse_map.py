@@ -187,6 +187,7 @@ class _Solution:
         """Jacobian of the weights, a symmetric matrix, times tangents of the scores."""
         if not bool(scores.any()):
             return torch.zeros_like(scores)
+        # outputs outside the active set have derivative 0
         tangents = scores.detach().cpu().double()
         derivatives = torch.empty_like(tangents)
         B, k = tangents.shape
@@ -277,6 +278,7 @@ def _solve_sparse_map(
         rounding = ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
         args = structure._buffers, strength, max_decodes, rounding
         solution = sparse_map.solve_sparse_map(*args)
+        # the kernel runs in the dtype of the chain, with its rounding as the tolerance
         if solution is not None:
             return _ChainSolution(solution, structure)
     _, y = structure.decode()

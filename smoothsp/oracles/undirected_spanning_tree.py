@@ -130,6 +130,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         Parallel edges become labels of an arc.
         """
         table = self._edge_table.to(edges.device)
+        # index E of the table is an absent edge: -inf
         padded = torch.nn.functional.pad(edges, (0, 1), value=-torch.inf)
         arcs = padded.gather(1, table.flatten(1)).reshape(table.shape)
         words = self._num_nodes.to(edges.device) - 1

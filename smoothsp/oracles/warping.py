@@ -101,6 +101,7 @@ class Warping(CircuitStructure):
         """Labels of y: 0 along a path, -1 elsewhere; all 1 if y is not a path."""
         pairs = torch.where(is_within_lengths(y, self._sizes), y, -1)
         down, right, _ = steps_between_labels(pairs)
+        # each pair is one step right, down or diagonal from the previous pair
         is_step = (down >= 0) & (down <= 1) & (right >= 0) & (right <= 1)
         on_path = (is_step | (pairs.flatten(2) == -1)).all(2)
         # label 1 belongs to no leaf, so y is rejected as an output

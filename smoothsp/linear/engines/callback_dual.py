@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import defer_sigint
-from smoothsp._kernels.linear.working_sets import TIE
+from smoothsp._kernels.linear.working_sets import TIE_TOLERANCE
 from smoothsp.linear.engines.run_monitor import (
     STEP_RULES,
     EngineSettings,
@@ -236,7 +236,7 @@ class CallbackEngine:
         for output in outputs:
             if (
                 settings.has_output_weights
-                and output.augmented_score >= new_output.augmented_score - TIE
+                and output.augmented_score >= new_output.augmented_score - TIE_TOLERANCE
             ):
                 return output
         for output in outputs:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.linear.working_sets import TIE
+from smoothsp._kernels.linear.working_sets import TIE_TOLERANCE
 from smoothsp.linear.inputs.vectors import (
     DenseVectorStore,
     Vector,
@@ -59,7 +59,7 @@ def argmin_score(outputs: list[StoredOutput]) -> StoredOutput:
     """First output with the smallest augmented score, up to rounding."""
     best = outputs[0]
     for output in outputs[1:]:
-        if output.augmented_score < best.augmented_score - TIE:
+        if output.augmented_score < best.augmented_score - TIE_TOLERANCE:
             best = output
     return best
 
@@ -68,7 +68,7 @@ def argmax_score(outputs: list[StoredOutput]) -> StoredOutput:
     """First output with the largest augmented score, up to rounding."""
     best = outputs[0]
     for output in outputs[1:]:
-        if output.augmented_score > best.augmented_score + TIE:
+        if output.augmented_score > best.augmented_score + TIE_TOLERANCE:
             best = output
     return best
 

@@ -87,7 +87,7 @@ def _is_contradictory_pair(
     right: int,
     cache: dict[tuple[int, int], bool],
 ) -> bool:
-    """Whether two nodes are shown to have no model in common.
+    """Return True if two nodes are shown to have no model in common.
 
     Sufficient, not necessary: a conjunction contradicts if one child does, a
     disjunction if all children do. For SDDs over one vtree this is exact.

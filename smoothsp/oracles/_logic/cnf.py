@@ -150,5 +150,5 @@ def _jeroslow_wang_variable(clauses: Clauses) -> int:
 
 
 def _lowest_variable(clauses: Clauses) -> int:
-    """The variable with the lowest number."""
+    """Variable with the lowest number."""
     return min(abs(x) for clause in clauses for x in clause)

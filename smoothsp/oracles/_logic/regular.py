@@ -92,7 +92,7 @@ def _star(a: Expression) -> Expression:
 
 
 def _is_nullable(a: Expression) -> bool:
-    """Whether the expression matches the empty sequence."""
+    """Return True if the expression matches the empty sequence."""
     if a[0] == "then":
         return _is_nullable(a[1]) and _is_nullable(a[2])
     return a[0] == "star" or (a[0] == "or" and any(map(_is_nullable, a[1])))

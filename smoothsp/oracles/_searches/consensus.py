@@ -190,7 +190,7 @@ class Consensus:
 
     @property
     def exact(self) -> Tensor:
-        """Whether value and bound agree up to rounding, ``(batch,)``."""
+        """True where value and bound agree up to rounding, ``(batch,)``."""
         return self.bound - self.value <= self.slack
 
     @property
@@ -305,7 +305,8 @@ class Consensus:
     def _is_finished(self, rows: Tensor) -> Tensor:
         """Rows whose search ends by a certificate.
 
-        With gamma > 0 the relaxed solution is wanted, so an optimal output is no end.
+        With gamma > 0 the result is the relaxed solution, so an optimal output does not
+        end the search.
         """
         is_finished = self.solved | self.cannot_agree
         return (is_finished if self.gamma > 0 else is_finished | self.exact)[rows]

@@ -189,7 +189,7 @@ class Mixtures:
         return base_scores, scores, used
 
     def _is_active_output(self, y: Tensor) -> Tensor:
-        """Whether y is an active output of its row, ``(n,)``."""
+        """Return True where y is an active output of its row, ``(n,)``."""
         same = self.outputs[self.rows] == y.unsqueeze(1)
         same = same.reshape(*same.shape[:2], -1).all(2)
         return (same & self.active[self.rows.cpu()].to(y.device)).any(1)

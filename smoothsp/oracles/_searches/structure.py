@@ -135,7 +135,7 @@ class SearchStructure(Structure):
     def _add_hamming_cost(
         self: Self, used: Tensor, scale: float
     ) -> tuple[Self, Tensor]:
-        """The structure with ``scale`` added to parts outside ``used``, and ``used``.
+        """Return the structure with ``scale`` added outside ``used``, and ``used``.
 
         Only the first potentials, which hold the labels, carry the Hamming cost.
         """
@@ -372,14 +372,14 @@ class SearchStructure(Structure):
         return self._score_float64(y[:, None]).squeeze(1), y
 
     def _is_eager_tensor(self) -> bool:
-        """Whether kernels may read the memory of all potentials."""
+        """Return True if kernels may read the memory of all potentials."""
         for x in self._row_potentials.values():  # noqa: SIM110 - a generator takes a microsecond
             if not is_eager_tensor(x):
                 return False
         return True
 
     def _needs_gradient(self) -> bool:
-        """Whether any potential requires a gradient."""
+        """Return True if any potential requires a gradient."""
         return any_requires_grad(tuple(self._row_potentials.values()))
 
     def decode_topk(

@@ -194,7 +194,7 @@ class BinaryGraph(SearchStructure):
 
     @property
     def _has_row_graphs(self) -> bool:
-        """Whether rows have different graphs; False for a batch of one."""
+        """Return True if rows have different graphs; False for a batch of one."""
         return len(self._graph[0]) > 1
 
     @property
@@ -344,8 +344,8 @@ class BinaryGraph(SearchStructure):
     def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
         """Highest score of a labelling with each label of each node.
 
-        Of the shape of ``nodes``, -inf where there is none; not differentiable. One
-        maximum flow, then one update per node for its other label.
+        Has the shape of ``nodes``, with -inf where there is none. Not differentiable.
+        One maximum flow, then one update per node for its other label.
         """
         nodes = self._node_and_edge_tables()[0].astype(np.float64)
         highest = self._max_marginals(nodes, np.arange(len(nodes)))

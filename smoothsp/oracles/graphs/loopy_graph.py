@@ -104,7 +104,7 @@ class LoopyGraph(CircuitStructure):
         super().__init__(built, potentials, roots=built.root(), lengths=V, shape=(V,))
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """The leaf of each node, and of each edge."""
+        """Leaves of the nodes and edges, -1 for invalid states."""
         V, S = self.nodes.shape[1:]
         is_state = (labels >= 0) & (labels < S)
         node = torch.arange(V, device=labels.device)
