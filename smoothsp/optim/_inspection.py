@@ -31,7 +31,7 @@ class BufferGuard:
 
     @contextmanager
     def restored(self, detect: bool) -> Iterator[None]:
-        """Restore the buffers on exit; with ``detect`` find the ones that change."""
+        """Restore the buffers on exit; with ``detect`` find those changed."""
         saved: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
 
         def save_buffers(module: nn.Module, _: Any) -> None:

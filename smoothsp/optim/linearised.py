@@ -156,7 +156,7 @@ class Linearised(nn.Module):
         tangents: Sequence[Tensor | None]
         random = RandomState(self.linearisation_point)
         failure: RuntimeError | None = None
-        # Forward mode costs one pass; the adjoint reuses the graph of its primal part.
+        # Forward mode needs no backward pass; its primal part has the adjoint's graph.
         if not self._uses_double_backward:
             try:
                 flat, spec, tangents = self._jvp_by_forward_mode(

@@ -42,7 +42,7 @@ class SubgradientLR(LambdaLR):
     Notes
     -----
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    section 7.2, convex (``"step"``) and non-convex (the others).
+    section 7.2: ``"step"`` for convex losses, the other rules for non-convex losses.
 
     Examples
     --------

@@ -101,9 +101,9 @@ class SVRG(Resumable):
     TypeError, ValueError
         For an argument outside its documented range.
     RuntimeError
-        If a closure leaves no gradient, a sparse one, or one that a ``GradScaler``
-        scaled. Also if the loss is not finite or ten times that of the first snapshot,
-        or if the parameters differ between processes.
+        If a closure leaves no gradient, a sparse gradient, or a gradient scaled by a
+        ``GradScaler``. Also if the loss is not finite or ten times that of the first
+        snapshot, or if the parameters differ between processes.
 
     Notes
     -----

@@ -314,7 +314,7 @@ class Run:
         return point
 
     def _now(self) -> float:
-        # CUDA kernels run asynchronously: wait for those of the optimizer's devices.
+        # CUDA kernels run asynchronously: synchronise the devices first.
         for device in self._devices:
             torch.cuda.synchronize(device)
         return time.perf_counter()

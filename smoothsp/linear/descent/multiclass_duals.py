@@ -132,7 +132,7 @@ class LinearDual:
     def rebuild_from_duals(self) -> None:
         """Recompute W from the coefficients."""
         dual_blocks = self._dual_blocks
-        # a_iy = sum of the other |a_ij|: where it is 0, the row is 0 and is skipped.
+        # a_iy is the sum of |a_ij| over j != y: if it is 0, so is the row.
         gold_coefficients = dual_blocks.coefficients[
             np.arange(len(dual_blocks.labels)) * dual_blocks.padded_num_classes
             + dual_blocks.labels

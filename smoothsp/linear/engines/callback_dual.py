@@ -232,7 +232,7 @@ class CallbackEngine:
     def _store_output(self, i: int, corner: Corner) -> StoredOutput:
         outputs, settings = self.output_cache[i], self.settings
         new_output = StoredOutput(corner, 0.0, self._augmented_score(corner))
-        # An output that ties with a stored one would split its weight over two entries.
+        # A stored output of equal score is a maximiser, too: reuse saves memory.
         for output in outputs:
             if (
                 settings.has_output_weights
@@ -245,7 +245,7 @@ class CallbackEngine:
         unweighted = [
             s for s in outputs if not settings.has_output_weights or s.alpha == 0
         ]
-        # Evict the output with the smallest score; outputs with weight belong to w_i.
+        # Evict the smallest score, but no output with weight: w_i is their combination.
         if len(outputs) >= settings.cache_size and unweighted:
             outputs[
                 outputs.index(

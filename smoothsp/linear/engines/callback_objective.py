@@ -77,7 +77,7 @@ class CallbackObjective:
         # A stable order of ties: the projection is then independent of the platform.
         order = np.argsort(-z, kind="stable")
         value, u = smoothed_max(z[order], mu)
-        # -E_u[psi] without a copy of the zero vector, whose layout depends on psi.
+        # -sum_j u_j psi_j; starting from a term keeps psi sparse or dense.
         gradient = features[order[0]] * -u[0]
         for weight, j in zip(u[1:], order[1:], strict=True):
             gradient = gradient - features[j] * weight

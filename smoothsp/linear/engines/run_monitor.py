@@ -470,7 +470,7 @@ def save_rng(rng: np.random.Generator) -> NDArray[np.uint64]:
     """State of a PCG64 generator as six uint64: two 128-bit numbers, one buffer."""
     state: Any = rng.bit_generator.state
     words = []
-    # Without pickle: 128-bit numbers do not fit an array.
+    # numpy has no 128-bit integers, and states are stored without pickle.
     for number in (state["state"]["state"], state["state"]["inc"]):
         words += [number >> 64, number & (2**64 - 1)]
     return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)

@@ -57,7 +57,7 @@ def _to_python(value: Any) -> Any:
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     """Read an uncompressed npy member; raise ValueError if its size is inconsistent.
 
-    numpy would allocate the shape of the header first, whatever it says.
+    numpy would allocate the shape of the header first, even if it is damaged.
     """
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{member.filename} is compressed")

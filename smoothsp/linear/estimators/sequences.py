@@ -144,7 +144,7 @@ def stack_sequences(
         ``Words``, which have lengths.
     lengths
         None, or those of the sentences in the matrix.
-    width
+    num_features
         Number of features if all sentences are empty lists.
     """
     if lengths is None and isinstance(X, Words):
@@ -245,7 +245,7 @@ def flatten_tags(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
         raise TypeError(f"y: expected a list of tags, got {type(y).__name__}")
     if len(y) != len(lengths):
         raise ValueError(
-            f"y: expected as many sequences as X has sentences, {len(lengths)}, got"
+            f"y: expected {len(lengths)} sequences, one for each sentence of X, got"
             f" {len(y)}"
         )
     for i, (tags, length) in enumerate(zip(y, lengths, strict=True)):

@@ -37,7 +37,7 @@ HINGE_SOLVERS: dict[str, Any] = {
 }
 # Their default options, chosen by measurement.
 HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
-# Maximum number of passes if ``max_passes`` is None; for some solvers another one.
+# Maximum number of passes if ``max_passes`` is None, by default and by solver.
 _DEFAULT_MAX_PASSES = 10_000
 _MAX_PASSES_BY_SOLVER = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
 # Fitted numbers in saved files.
@@ -203,7 +203,7 @@ def set_solution_attributes(estimator: Any, solution: Solution) -> None:
     estimator.n_passes_ = estimator.n_iter_ = solution.passes
     advice = "Raise max_passes or tol, or scale the features."
     if solution.interrupted or "callback" in solution.status:
-        advice = "fit(X, y, resume=state) of a callback's record goes on from there."
+        advice = "Continue with fit(X, y, resume=state), the state of a certificate."
     if not solution.converged:
         last = (solution.primal, solution.gap, solution.passes)
         classifier.warn_not_converged(estimator, solution.status, last, advice)
@@ -636,5 +636,5 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         if names is not None and len(set(names)) != num_features:
             raise ValueError(f"{len(set(names))} names of {num_features} features")
         if names is not None and not all(isinstance(name, str) for name in names):
-            raise ValueError("names that are no strings")
+            raise ValueError("names that are not strings")
         self._set_coef(problem)

@@ -141,9 +141,9 @@ class FeatureIndex:
         self.values = dict(zip(dict.fromkeys(order), state["values"], strict=True))
         for source, values in self.values.items():
             if not all(isinstance(value, str) for value in values):
-                raise TypeError(f"values of {source} that are no strings")
+                raise TypeError(f"values of {source} that are not strings")
             if len(set(values)) < len(values):
-                raise ValueError(f"values of {source} that stand there twice")
+                raise ValueError(f"values of {source} that are not distinct")
         self.levels = []
         for template, saved_levels in zip(self.templates, state["levels"], strict=True):
             self.levels.append([])
@@ -153,7 +153,7 @@ class FeatureIndex:
                 num_pairs = previous_size * (len(self.values[piece.source]) + 1)
                 in_range = (keys >= 0) & (keys < num_pairs)
                 if not (in_range.all() and (np.diff(keys) > 0).all()):
-                    raise ValueError(f"numbers of {piece} out of range or of order")
+                    raise ValueError(f"keys of {piece} out of range or not ascending")
                 self.levels[-1].append(keys)
                 previous_size = len(keys)
 

@@ -132,8 +132,7 @@ class BCFW:
             uses_cache=uses_cache,
             cache_local=checks.as_positive("cache_local", cache_local),
             cache_global=checks.as_positive("cache_global", cache_global),
-            # Outputs have at least a weight in pairwise and away steps: no limit
-            # without a cache.
+            # Without a cache, exactly the outputs with weight are stored.
             cache_size=cache_size if uses_cache else run_monitor.NO_CACHE_LIMIT,
             averages=checks.as_bool("averaging", averaging),
             lower=lower,

@@ -147,8 +147,8 @@ class CoordinateDescent:
 def _should_store_products(X: Any) -> bool:
     n, d = X.shape
     if not sparse.issparse(X):
-        # X'X costs as many operations as d / 2 sweeps; BLAS is taken to be ten times
-        # as fast per operation.
+        # X'X costs as many operations as d / 2 sweeps; BLAS is assumed
+        # to be ten times as fast per operation.
         return bool(d <= min(n, 10 * _GRAM_COST_SWEEPS))
     # Row i adds length_i^2 / 2 products; float64, as squares overflow int32.
     lengths = np.diff(X.indptr).astype(np.float64)

@@ -130,7 +130,7 @@ class _SVRGRun:
 
     @property
     def calls(self) -> int:
-        # The mean of n steps of one call each; the snapshot costs n more.
+        # n calls for the full gradient, n for the steps.
         return 2 * self.objective.n * self.svrg_state[0]
 
     def initialise(self, w: NDArray[np.float64]) -> None:

@@ -407,8 +407,7 @@ class _PrimalRun(_AGMRun):
                 D = max(problem.diameter(self.smoothing), 1e-300)
                 # mu = eps / (2 D): smoothing by mu D takes half of the gap, eq. (57).
                 self.last_mu = settings.mu or settings.target_gap / (2 * D)
-                # The smoothed risk falls by up to mu D: a quarter of the risk at the
-                # start.
+                # At the largest mu, the error mu D is a quarter of the initial risk.
                 max_mu = float(problem.risk(w)[0]) / (4 * D)
                 self.mu = max(max_mu if settings.anneal else 0.0, self.last_mu)
             self.f = SmoothedRisk(problem, self.mu, self.smoothing)
