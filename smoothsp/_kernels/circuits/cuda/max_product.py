@@ -148,7 +148,7 @@ def _max_product_kernel(
                     b_x += tl.load(x + b, mask=is_product, other=none)
                     b_new, b_i = tl.max(b_x, 1, return_indices=True)  # [HEADS, LANES]
                     b_i += k
-                    # of equal products the first, as in the twin
+                    # of equal products the first, as on the CPU
                     better = b_new > b_top
                     b_a_i = b_a[:, None] + b_i * b_step_a[:, None]
                     b_b_i = b_b[:, None] + b_i * b_step_b[:, None]
@@ -215,7 +215,7 @@ def _trace_leaves(
 
     Each lane has a stack of items, which begins with the root.
     """
-    b_top = b_is_active.to(tl.int32)  # [LANES]: how many are on the stack
+    b_top = b_is_active.to(tl.int32)  # [LANES]: stack sizes
     b_count = tl.zeros([LANES], tl.int32)
     b_total = tl.zeros([LANES], tl.float64)
     tl.store(stack, b_root, mask=b_is_active)
