@@ -238,6 +238,7 @@ def _decide_by_implicit_mle(
 
     def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
         shifted = float64_if_large(structure)[0].augment(-strength * grad)
+        # parts are the mean of the forward pass: scores without the target's shift
         return (parts - mean(shifted)) / strength
 
     return _decide(structure, gradient, mean)

@@ -154,6 +154,7 @@ class LatentHinge(Loss):
         row_weight = row_weights(
             structure, allowed, weight, None, self.reduction, "allowed"
         )
+        # None unless this call smooths over the k best
         self.exact = None
         if isinstance(self.smoothing, L2):
             losses, self.exact = functional.latent_hinge_l2(

@@ -130,6 +130,7 @@ def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) ->
             f"class_weight: expected (state,) = ({counts.shape[1]},), "
             f"got {tuple(class_weight.shape)}"
         )
+    # in float64: integer counts times float32 weights would be rounded
     labels = counts.sum(1, dtype=torch.float64)
     total = counts.double() @ class_weight.double()
     return torch.where(labels == 0, 1, total / labels.clamp(min=1))

@@ -245,6 +245,7 @@ def _project(box: _Box) -> Tensor:
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in box)):
         return b
     piece = _linear_piece(box, b)
+    # value of the solver, derivative of the linear piece
     return b + (piece - piece.detach())
 
 
@@ -305,6 +306,7 @@ def _project_by_sorting(box: _Box) -> Tensor:
     v, low, high, a, _, d = (x.double() for x in box)
     total = box.total.double().unsqueeze(-1)
     step = a / d.square()
+    # other entries are constant in the multiplier t
     is_variable = (low < high) & (a * step > 0) & (v > -torch.inf)
     fixed = torch.where(is_variable, 0, v).clamp(low, high)
     total = total - (a * fixed).masked_fill(is_variable | (a == 0), 0).sum(

@@ -141,10 +141,12 @@ def project_elastic_net_ball(
     count = support.sum(-1, keepdim=True)
     ratio = excess / (2 * radius * l2 + l1.square() * count).masked_fill(inside, 1)
     ratio = ratio.masked_fill(inside, 0)
+    # the root of t (2 + t l2) = ratio, in the form that is valid for l2 = 0
     t = ratio / (1 + (1 + l2 * ratio).clamp(min=0).sqrt())
     w = (support_values - t * l1).masked_fill(~support, 0) / (1 + t * l2)
     with torch.no_grad():
         exact = _refine_threshold(below, l1, l2, radius, support, t, w)
+    # value of the refined point, derivative of the formula
     w = unit * (w + (exact - w).detach())
     return torch.where(inside, v, v.sign() * w.to(v.dtype))
 

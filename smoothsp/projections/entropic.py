@@ -91,12 +91,15 @@ def _at_upper_bound(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Te
     cap_sum = caps.sum(-1, keepdim=True)
     slack = 8 * torch.finfo(torch.float32).eps * total
     feasible = (cap_sum >= total - slack).squeeze(-1)
+    # exp(v - s) = u at s = v - log u: entries reach their bounds in this order
     excess = v - upper.log()
     ranked, order = excess.sort(dim=-1, descending=True)
     sorted_caps, logs = caps.gather(-1, order), v.gather(-1, order)
     # total and mass that remain if the first k entries are at their bounds
     sum_before = sorted_caps.cumsum(-1) - sorted_caps
+    # inf - inf, past an entry without a bound
     sum_before = sum_before.masked_fill(sum_before.isnan(), torch.inf)
+    # log of the sum of exp(v) from entry k on, a suffix sum
     mass = logs.flip(-1).logcumsumexp(-1).flip(-1)
     remaining = total - sum_before
     # entry k is at its bound if its part of the remaining total would exceed it

@@ -150,6 +150,7 @@ def _run_rows(kernel: Callable[..., None], v: Tensor, limit: Tensor) -> Tensor:
     rows = v.detach().reshape(-1, v.shape[-1]).contiguous()
     out = torch.empty_like(rows)
     args = to_numpy(rows), to_numpy(limit)
+    # a vector of zeros gives the kernel dtype and lanes
     lanes = np.zeros(64 // rows.itemsize, args[0].dtype)
     run_rows(kernel, len(rows), 8 * rows.numel(), *args, lanes, out.numpy())
     return out.reshape(v.shape)
@@ -176,6 +177,7 @@ def _weston_watkins_by_sorting(v: Tensor, upper: Tensor) -> Tensor:
     points, order = torch.cat([v, v - upper], -1).sort(
         dim=-1, descending=True, stable=True
     )
+    # below v an entry is free, below v - upper it is full
     free = torch.cat([enter, fill], -1).gather(-1, order).cumsum(-1)
     inside = torch.cat([v, -v], -1).gather(-1, order).cumsum(-1)
     full = torch.cat([0 * upper, upper], -1).gather(-1, order).cumsum(-1)

@@ -64,7 +64,7 @@ class Lists(NamedTuple):
     listed_cells: Any  # [cells], the cells that have entries
     value: Any  # [entries], scores
     links: Any  # [entries, 4]
-    candidates: Any  # [rooms, 2, P]
+    candidates: Any  # [candidate tables, 2, P]
     path: Any  # [3, T + 1]
     second_scores: Any  # [T + 1], scores of second candidates
 

@@ -131,10 +131,11 @@ def _add_costs(emissions, steps, lengths, rows, gold, cost, block):
 def _max_product_step(
     alpha, source_offset, target_offset, transitions, S, weights, weights_offset
 ):
-    """``alpha(j) = max_i alpha'(i) + move(i, j) + w(j)``; w becomes the lowest i.
+    """Fill ``alpha(j) = max_i alpha'(i) + s(i, j) + w(j)``; w becomes the lowest i.
 
-    alpha' is at offset o, alpha at p and w at e. Tiles of three columns: they share
-    each alpha'(i) that is loaded, and their comparisons are independent.
+    alpha' is at ``source_offset``, alpha at ``target_offset``, w at ``weights_offset``.
+    Tiles of three columns: they share each alpha'(i) that is loaded, and their
+    comparisons are independent.
     """
     zero = splat(0.0)
     j = 0
