@@ -137,10 +137,10 @@ def _inside_kernel(
     tl.store(m + b_lane, tl.full([LANES], 1.0, dtype))
     tl.store(e + b_lane, tl.zeros([LANES], tl.int32))
     b_max_exponent = tl.zeros([LANES], tl.int32)
-    b_max_exponent = _enter_scores(
+    b_max_exponent = _store_leaf_scores(
         row_scores, b_row * P, b_real, P, m, e, 1, b_max_exponent, HEADS * EDGES, LANES
     )
-    b_max_exponent = _enter_scores(
+    b_max_exponent = _store_leaf_scores(
         shared_scores,
         b_row * 0,
         b_real,
@@ -200,7 +200,7 @@ def _inside_kernel(
 
 
 @triton.jit
-def _enter_scores(
+def _store_leaf_scores(
     scores,
     b_at,
     b_real,

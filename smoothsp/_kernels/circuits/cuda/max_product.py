@@ -119,8 +119,10 @@ def _max_product_kernel(
     right += chart_offset(items, LANES)
     b_lane = tl.arange(0, LANES)
     tl.store(x + b_lane, tl.zeros([LANES], dtype))
-    _enter_scores(row_scores, b_row * P, b_real, P, x, 1, HEADS * EDGES, LANES)
-    _enter_scores(shared_scores, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES)
+    _store_leaf_scores(row_scores, b_row * P, b_real, P, x, 1, HEADS * EDGES, LANES)
+    _store_leaf_scores(
+        shared_scores, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES
+    )
 
     b_root = tl.load(roots + b_row, mask=b_real, other=0)
     # a level reads results of other threads at lower levels: hence the barriers
@@ -172,7 +174,7 @@ def _max_product_kernel(
 
 
 @triton.jit
-def _enter_scores(
+def _store_leaf_scores(
     scores, b_at, b_real, width, x, item, CELLS: tl.constexpr, LANES: tl.constexpr
 ):
     """Write the scores from ``b_at`` on to the items from ``item`` on.
