@@ -262,6 +262,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         )
         previous_duals = classifier.load_warm_start(self, samples)
         if previous_duals is not None:
+            # the loss is a maximum over classes: the bound limits the sum of a block
             warm_start_blocks(blocks, previous_duals, max_over_classes=True)
         saturate_costliest_class(blocks)
         problem = LinearDual(
@@ -327,6 +328,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         **overrides: Any,
     ) -> Status:
         """Run the solver and set ``coef_``; ``overrides`` replace its arguments."""
+        # factors of mean 1: the objective times their sum is that of the estimator
         scale = float(loss_weights.sum())
         # two classes: w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
         lam = (2 if problem.num_labels == 2 else 1) / scale

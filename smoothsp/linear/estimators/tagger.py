@@ -62,6 +62,7 @@ def normalise_sample_weight(
         )
     if (weights == weights[0]).all():
         return None, total
+    # mean 1, so that lambda = 1 / (C n) with n the sum of weights keeps its meaning
     return weights * (num_examples / total), total
 
 
@@ -333,6 +334,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         X = sequences.as_list(X)
         if isinstance(X, Iterator):
             stream = sequences.OneShotSequences(X, y)
+            # an iterator of matrices is read at once; only named features are streamed
             if not stream.has_names:
                 X, y, stream = list(stream), stream.tags, None
         if stream is not None or (lengths is None and sequences.has_named_features(X)):
@@ -376,6 +378,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             solver = self._make_solver(total, max_passes=1, tol=0.0, progress=False)
         with np.errstate(over="ignore", invalid="ignore"):
             solution = solver.solve(problem, start=start, resume=resume)
+        # duals and the pairs of L-BFGS may be as large as the data
         self._solution = solution if self.warm_start else None
         self.classes_ = classes
         self.feature_names_ = names
@@ -416,6 +419,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         previous = self.weights_.reshape(-1, problem.num_labels)
         num_previous = self.n_features_in_
         zeros = np.zeros((problem.num_features - num_previous, problem.num_labels))
+        # new features begin at 0; transitions and boundaries follow the features
         return np.vstack(
             [previous[:num_previous], zeros, previous[num_previous:]]
         ).ravel()
