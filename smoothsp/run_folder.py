@@ -104,7 +104,7 @@ def held(folder: Path, model: Path | None = None) -> Iterator[None]:
                 f"out: expected a folder for the model, or nothing, at {model}, got a"
                 " file. Move it, or give another folder"
             )
-        if _is_taken(lock):
+        if _is_locked(lock):
             lock.seek(0)
             who = lock.read().decode() or "another process"
             raise ValueError(
@@ -142,7 +142,7 @@ def _unusable(folder: Path, error: OSError) -> OSError:
     )
 
 
-def _is_taken(lock: BinaryIO) -> bool:
+def _is_locked(lock: BinaryIO) -> bool:
     """Take the lock, unless another process has it."""
     if fcntl is None:
         return False

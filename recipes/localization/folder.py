@@ -21,7 +21,7 @@ class Folder:
     lists: dict[str, list[AnnotatedImage]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     num_without: int = 0
-    num_several: int = 0
+    num_multi_object: int = 0
     num_difficult: int = 0
     split: str = ""
     """How images were shared out where lists do not say it."""
@@ -34,7 +34,7 @@ class Folder:
             classes = ", ".join(f"{n} {name}" for name, n in sorted(counts.items()))
             lines.append(f"{part}: {len(images)} images, {classes}")
         if self.kind is not None:
-            counts = f"{self.num_without} without, {self.num_several} with several"
+            counts = f"{self.num_without} without, {self.num_multi_object} with several"
             counts += f", {self.num_difficult} with one that is difficult"
             lines.append(f"left out: {counts}")
         if self.split:
@@ -70,7 +70,7 @@ def read(folder: Path, kind: str | None = None, skip_bad: bool = False) -> Folde
                 selected.append(image)
             elif count != 1:
                 result.num_without += not count
-                result.num_several += count > 1
+                result.num_multi_object += count > 1
             elif kind in difficult:
                 result.num_difficult += 1
             else:

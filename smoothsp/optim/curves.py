@@ -59,6 +59,7 @@ def median_band(runs: Sequence[Sequence[CurvePoint]]) -> Band:
         if not all(run_prefixes):
             continue
         values = sorted(run[-1].y for run in run_prefixes)
+        # A curve ends where one of its seeds diverges; NaN is skipped.
         if not all(map(math.isfinite, values)):
             if any(map(math.isinf, values)):
                 break

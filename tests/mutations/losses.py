@@ -44,7 +44,7 @@ FAULTS = {
         "augmented[b, y[b, u]] = main[b, y[b, u]]",
         "augmented[b, y[b, u]] = main[b, y[b, u]] + scale",
     ),
-    "total without weights": (SCORES, "total += run_start * loss", "total += loss"),
+    "total without weights": (SCORES, "total += row_weight * loss", "total += loss"),
     "derivative without weights": (
         SCORES,
         "row_weight *= carray(addresses[3], (B,), np.float64)[b]",

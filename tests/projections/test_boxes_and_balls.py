@@ -349,7 +349,11 @@ ONES = torch.ones(2, 4)
         (lambda: project_box_equality(ONES, 0, 1, 1, INF), ValueError, "total: "),
         (lambda: project_box_equality(ONES, 0, 1, 1, 1, 0), ValueError, "scale: "),
         (lambda: project_box_equality(ONES, 0, 1, 1, 4.01), ValueError, "from 0 to 4"),
-        (lambda: project_box_equality(ONES, 0, 1, 1, -0.1), ValueError, "can sum to"),
+        (
+            lambda: project_box_equality(ONES, 0, 1, 1, -0.1),
+            ValueError,
+            "bounds attain",
+        ),
         (lambda: project_capped_simplex(ONES, 0.1), ValueError, "from 0 to 0.4"),
         (lambda: project_box_equality(ONES, ONES[:, :3], 1), ValueError, "broadcast"),
         (lambda: project_box_equality(ONES, ONES.double(), 1), TypeError, "match v"),

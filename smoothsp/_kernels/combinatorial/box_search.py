@@ -1,15 +1,20 @@
-"""Best boxes of images of signed cells, by best-first branch and bound.
+"""Efficient subwindow search: the k best boxes of an image of signed cells.
 
-A set of boxes is four intervals: of the first row, the first column, the last row and
-the last column. No box of it scores more than what is positive in the largest box plus
-what is negative in the smallest. Integral images give both from four numbers each.
+Best-first branch and bound over sets of boxes. A set is the product of four intervals:
+of the first row, the first column, the last row and the last column. With L the largest
+box of the set and S the smallest, each box of the set scores at most
 
-The set of highest bound comes first. If it has one box, no box that is left scores
-more, and it is listed. Else the longest of its intervals is halved. Sets are rows of
-eight integers, the least and the largest of each interval, in one heap.
+    sum of positive cells of L + sum of negative cells of S
+
+Integral images give each sum from four of their entries.
+
+The set with the highest bound is popped from a heap. If it is a single box, no
+remaining box scores more, and it is the next result. Otherwise its longest interval is
+halved. A set is stored as eight integers: lower and upper end of each interval.
 
 Source: Lampert, Blaschko and Hofmann, "Beyond Sliding Windows: Object Localization by
-Efficient Subwindow Search" (2008), section 2; k best by going on.
+Efficient Subwindow Search" (2008), section 2. For the k best, the search continues
+after the first box.
 """
 
 import numpy as np
@@ -22,15 +27,16 @@ from smoothsp._kernels.vectors.arrays import copy
 
 @kernel
 def best_box(first, last, cells, gold, weight, boxes, valid, num_visited):
-    """Fill boxes[B, k, 4], exist[B, k] and visited[B], the sets that were looked at.
+    """Fill boxes[B, k, 4], valid[B, k] and num_visited[B], the number of sets popped.
 
-    Boxes are first row, first column, last row, last column. To the score of a box its
-    cells are summed in ``cells`` [B, H, W] of float64, of which -inf forbid, and
-    ``weight[b] (1 - IoU)`` with the box ``gold[b]`` is added if the weight is not 0.
+    A box is (first row, first column, last row, last column), inclusive; -1 where fewer
+    than k boxes exist. Its score is the sum of its ``cells`` [B, H, W], float64, where
+    -inf forbids, plus ``weight[b] (1 - IoU)`` with ``gold[b]`` if the weight is not 0.
     """
     _, H, W = cells.shape
     integral = arrays.zeros((3, H + 1, W + 1))
-    # a heap of sets: bounds, the order in which they came, intervals
+    # Binary heap of sets: bounds, creation numbers, intervals. 64 is a start; it
+    # doubles.
     bound, age = arrays.empty(64), arrays.empty(64, np.int64)
     sets = arrays.empty((64, 8), np.int64)
     box_set, half = arrays.empty(8, np.int64), arrays.empty(8, np.int64)
@@ -58,6 +64,7 @@ def best_box(first, last, cells, gold, weight, boxes, valid, num_visited):
             size -= 1
             _pop_set(bound, age, sets, size)
             num_visited[b] += 1
+            # branch on the longest interval; of equal lengths the first one
             widest = 0
             for e in range(1, 4):
                 if (
@@ -73,7 +80,10 @@ def best_box(first, last, cells, gold, weight, boxes, valid, num_visited):
                 num_listed += 1
                 continue
             if size + 2 > len(bound):
-                bound, age = _doubled(bound), _doubled(age)
+                bound, age = (
+                    _copy_to_doubled_length(bound),
+                    _copy_to_doubled_length(age),
+                )
                 larger = arrays.empty((len(bound), 8), np.int64)
                 copy(sets[:size].ravel(), larger[:size].ravel())
                 sets = larger
@@ -84,21 +94,27 @@ def best_box(first, last, cells, gold, weight, boxes, valid, num_visited):
                     half[2 * widest + 1] = middle
                 else:
                     half[2 * widest] = middle + 1
+                # all boxes of the half would end before they begin
                 if half[0] > half[5] or half[2] > half[7]:
                     continue
-                # a box ends at or after its beginning
+                # A box ends at or after its beginning, which tightens all four
+                # intervals.
                 half[1], half[3] = min(half[1], half[5]), min(half[3], half[7])
                 half[4], half[6] = max(half[4], half[0]), max(half[6], half[2])
                 top = _upper_bound(integral, half, gold[b], weight[b])
                 if top > -np.inf:
                     _push_set(bound, age, sets, size, top, num_created, half)
                     size += 1
+                # Counted for infeasible halves, too: creation numbers only order sets.
                 num_created += 1
 
 
 @subroutine
 def _fill_integral_images(cells, integral):
-    """Fill integral images of what is positive, of what is negative, and of -inf."""
+    """Fill integral[3, H + 1, W + 1]: images of positive, negative and -inf cells.
+
+    ``integral[c, i, j]`` is the sum over the first i rows and the first j columns.
+    """
     H, W = cells.shape
     for i in range(H):
         positive = negative = forbidden = 0.0
@@ -117,27 +133,28 @@ def _fill_integral_images(cells, integral):
 
 @subroutine(forceinline=True)
 def _box_sum(image, top, left, bottom, right):
-    """The sum over a box, 0 if it ends before it begins."""
+    """Sum over an inclusive box from its integral image; 0 for an empty box."""
     if top > bottom or left > right:
         return 0.0
+    # differences of one column first: they are smaller than the image's entries
     right_side = image[bottom + 1, right + 1] - image[top, right + 1]
     return right_side - (image[bottom + 1, left] - image[top, left])
 
 
 @subroutine
 def _upper_bound(integral, box_set, gold, weight):
-    """An upper bound on the scores of a set of boxes; the score if it holds one box.
+    """Upper bound on the scores of a set of boxes; the exact score of a single box.
 
-    With the box G = ``gold``, the smallest box S and the largest L, it is
+    With G = ``gold``, the smallest box S and the largest box L of the set, it is
 
         sum of positive cells of L + sum of negative cells of S
             + weight (1 - |S and G| / |L or G|)
 
-    since a box of the set meets G in no less than S, and its union with G is no larger
-    than that of L. If S has a forbidden cell, so has each box of the set.
+    since each box of the set contains S and lies in L. If S has a forbidden cell, so
+    has each box of the set, and the bound is -inf.
     """
     top, left, bottom, right = box_set[1], box_set[3], box_set[4], box_set[6]
-    # every box of the set contains the smallest
+    # each box of the set contains the smallest one
     if _box_sum(integral[2], top, left, bottom, right) > 0:
         return -np.inf
     total = _box_sum(integral[0], box_set[0], box_set[2], box_set[5], box_set[7])
@@ -169,7 +186,8 @@ def _box_area(top, left, bottom, right):
 
 
 @subroutine
-def _doubled(array):
+def _copy_to_doubled_length(array):
+    """Return a copy of twice the length; its second half is not filled."""
     larger = arrays.empty(2 * len(array), array.dtype)
     copy(array, larger[: len(array)])
     return larger
@@ -177,7 +195,10 @@ def _doubled(array):
 
 @subroutine(forceinline=True)
 def _has_priority(bound, age, i, j):
-    """Whether set i comes before j: the higher bound; of equal ones the later set."""
+    """Whether set i precedes set j: by the higher bound, then by the later creation.
+
+    Later sets are smaller, so that ties lead depth first to a single box.
+    """
     return bound[i] > bound[j] or (bound[i] == bound[j] and age[i] > age[j])
 
 
@@ -201,7 +222,7 @@ def _push_set(bound, age, sets, size, bound_value, age_value, box_set):
 
 @subroutine
 def _pop_set(bound, age, sets, size):
-    """Remove the first set of ``size + 1``."""
+    """Move the root of a heap of ``size + 1`` sets behind its end."""
     _swap_sets(bound, age, sets, 0, size)
     i = 0
     while True:

@@ -1,16 +1,18 @@
-"""Best spanning trees of heads, by contracting cycles (Chu-Liu-Edmonds).
+"""Chu-Liu-Edmonds algorithm: best dependency trees, by contracting cycles.
 
 Each node takes its best arc. A cycle C of such arcs becomes a node, with arcs
 
     value(C, u) = max over x in C of value(x, u) - value(x, head of x in C)
 
-for u outside of C. In the end, last contracted first, the arc into a contracted node
-replaces the arc of the node in it that it enters. Scores are stored by node, then head:
-the search for a best arc, and the maximum above, go along rows.
+for u outside of C. At the end the nodes are expanded, last contracted first: the arc
+into a contracted node replaces the arc of the node that it enters. Scores are stored by
+node, then head: the search for a best arc and the maximum above read along rows.
 
-``arcs`` are ``[B, n + 1, n + 1]`` of scores, head and modifier; head 0 is the root.
-Only words and heads up to the length of the row are read, and of the root and of a word
-itself no heads.
+``arcs`` are scores ``[B, n + 1, n + 1]``, head and modifier; head 0 is the root. The
+diagonal, column 0 and entries beyond the row's length are not read.
+
+Source: Chu and Liu (1965); Edmonds (1967); the order in which paths grow is that of
+Gabow, Galil, Spencer and Tarjan (1986).
 """
 
 import numpy as np
@@ -25,14 +27,15 @@ from smoothsp._kernels.vectors.arrays import carray
 def best_tree(
     first, last, address, shape, lengths, single_root, heads, values, feasible
 ):
-    """Fill heads[B, n] of a best tree, -1 past the length, its score, and found[B].
+    """Fill heads[B, n] of a best tree, -1 past the length, values[B] and feasible[B].
 
-    Arcs, of the type of values[B], and lengths are at addresses; at 0 there are none,
-    and rows are whole. -1 throughout where no tree is found. With ``single`` exactly
-    one word has the root for its head. O(n^2) a row: a path is grown backwards from a
-    word, along best arcs, until it meets a finished word or the root; where it closes a
-    cycle, the cycle becomes one node.
+    Arcs, of the dtype of ``values``, are at ``address``; lengths are at another
+    address, 0 if all rows have n words. Heads are -1 throughout where no tree exists.
+    With ``single_root`` exactly one word has the root as its head. O(n^2) for a row: a
+    path grows backwards from a word, along best arcs, until it meets a finished word or
+    the root. Where it closes a cycle, the cycle becomes one node.
     """
+    # addresses instead of arrays: views of arrays cost microseconds at each call
     arcs = carray(address, shape, values)
     sizes = carray(lengths, (shape[0],), np.int64)
     n = shape[1] - 1
@@ -54,11 +57,11 @@ def best_tree(
 
 @kernel
 def indices_of_arcs(sizes, pointers, single_root):
-    """Fill used[B, K, n] with the entries of arcs that heads[B, K, n] use, -1 for none.
+    """Fill used[B, K, n] with the flat indices of arcs of heads[B, K, n], -1 for none.
 
-    ``sizes`` are B, K and n, ``places`` the addresses of heads, of used and of lengths,
-    0 if rows are whole. Returns ``b K + k`` of the first heads that are no tree, -1 if
-    all are.
+    ``sizes`` are (B, K, n). ``pointers`` are the addresses of heads, of used and of
+    lengths, 0 if all rows have n words. Return ``b K + k`` of the first heads that are
+    no tree, -1 if all are trees.
     """
     B, K, n = sizes
     heads, used = (
@@ -73,6 +76,8 @@ def indices_of_arcs(sizes, pointers, single_root):
             roots, is_tree = 0, True
             for v in range(n):
                 head = heads[b, k, v]
+                # heads out of range are clipped: invalid rows are reported, but never
+                # index outside
                 used[b, k, v] = min(max(head, 0), n) * (n + 1) + v + 1 if v < m else -1
                 if v < m:
                     is_tree &= 0 <= head <= m
@@ -96,10 +101,11 @@ def indices_of_arcs(sizes, pointers, single_root):
 
 @kernel
 def is_feasible(address, shape, like, lengths, single_root, feasible):
-    """Fill found[B]: whether there is a tree of arcs above -inf.
+    """Fill feasible[B]: whether a tree with finite arcs exists.
 
-    From the root, or with ``single`` from one of its words, all words are reached.
-    Arcs, of the type of ``like``, and lengths are at addresses, as of ``best``.
+    It does if all words can be reached from the root, or, with ``single_root``, from
+    one of the root's children. Arcs, of the dtype of ``like``, and lengths are at
+    addresses, as for ``best_tree``.
     """
     arcs = carray(address, shape, like)
     sizes = carray(lengths, (shape[0],), np.int64)
@@ -122,7 +128,11 @@ def is_feasible(address, shape, like, lengths, single_root, feasible):
 
 @subroutine
 def _reaches_all(scores, n, start, stamp, reached, queue):
-    """Whether all words are reached from one; ``mark`` is written where one is."""
+    """Whether breadth-first search from ``start`` reaches all words.
+
+    ``stamp`` is written to ``reached`` at visited words, so that searches from several
+    roots need no clearing.
+    """
     queue[0] = start
     reached[start] = stamp
     next_index, count, num_unreached = 0, 1, n if start == 0 else n - 1
@@ -140,9 +150,11 @@ def _reaches_all(scores, n, start, stamp, reached, queue):
 
 @kernel
 def score_trees(arcs, heads, values):
-    """Fill values[B, K] with the scores of heads[B, K, n], -1 for none."""
+    """Fill values[B, K] with the scores of heads[B, K, n], where -1 is padding."""
     for b in range(len(heads)):
         for k in range(heads.shape[1]):
+            # Summed from the arcs: the search's values are differences and have lost
+            # digits.
             total = 0.0
             for v in range(heads.shape[2]):
                 if heads[b, k, v] >= 0:
@@ -152,7 +164,7 @@ def score_trees(arcs, heads, values):
 
 @subroutine
 def make_scratch(n):
-    """Values, words that arcs end at, and marks, for n words and at most n cycles."""
+    """Scores, entered words and marks, for n words and at most n contracted cycles."""
     return (
         arrays.empty((2 * n + 1, n + 1)),
         arrays.empty((2 * n + 1, n + 1), np.int64),
@@ -162,7 +174,7 @@ def make_scratch(n):
 
 @subroutine
 def fill_arc_scores(scores, n, value, entry_word):
-    """Fill the scores of arcs into words; -inf from a word to itself."""
+    """Fill the scores of arcs into words, transposed; -inf from a word to itself."""
     for u in range(n + 1):
         for v in range(1, n + 1):
             value[v, u] = scores[u, v] if u != v else -np.inf
@@ -171,12 +183,13 @@ def fill_arc_scores(scores, n, value, entry_word):
 
 @subroutine
 def contract_cycles(value, entry_word, marks, n, single_root):
-    """Contract cycles of best arcs. Returns the number of nodes, -1 without a tree.
+    """Contract cycles of best arcs; return the number of nodes, -1 if no tree exists.
 
-    Row v of ``value`` are scores of arcs into node v, ``enters`` the words that they
-    end at; nodes above n are contracted cycles. ``marks[1]`` and ``marks[2]`` are head
-    and word of each node's best arc.
+    ``value[v, u]`` is the score of the arc from u into node v, ``entry_word[v, u]`` the
+    word at which it ends. Nodes above n are contracted cycles. ``marks[1]`` and
+    ``marks[2]`` receive head and word of each node's best arc.
     """
+    # state: 0 unvisited, 1 on the path, 2 finished
     component, head, word, parent, state, path = marks
     for u in range(n + 1):
         component[u] = u
@@ -196,6 +209,8 @@ def contract_cycles(value, entry_word, marks, n, single_root):
             head[c], word[c] = u, entry_word[c, u]
             d = component[u]
             if u == 0 or state[d] == 2:
+                # the path ends at the root or at a finished node: no cycle can go
+                # through it
                 roots += u == 0
                 for i in range(size):
                     state[path[i]] = 2
@@ -208,14 +223,15 @@ def contract_cycles(value, entry_word, marks, n, single_root):
             num_nodes += 1
             size = _contract_cycle(value, entry_word, marks, n, size, d, num_nodes)
             c = num_nodes
+    # the root was taken only where no other arc was left, so that more are no tree
     return -1 if single_root and n > 0 and roots != 1 else num_nodes
 
 
 @subroutine
 def expand_cycles(marks, n, num_nodes):
-    """Replace the best arc of each node by its arc of the tree, where that differs."""
+    """Replace the best arc of each node by its arc in the tree, where they differ."""
     _, head, word, parent, _, _ = marks
-    # the arc into a cycle replaces the arc of the cycle into that word
+    # from the last contracted cycle to the first: outer cycles decide for inner ones
     for c in range(num_nodes, n, -1):
         x = word[c]
         while parent[x] != c:
@@ -225,7 +241,10 @@ def expand_cycles(marks, n, num_nodes):
 
 @subroutine
 def _best_head(row, n, single_root):
-    """The head of highest score. With ``single`` the root only as the last resort."""
+    """Head of highest score, the lowest of equal ones.
+
+    With ``single_root`` the root is returned only if all other heads are forbidden.
+    """
     best_head = 1 if n > 0 else 0
     for u in range(2, n + 1):
         if row[u] > row[best_head]:
@@ -237,7 +256,10 @@ def _best_head(row, n, single_root):
 
 @subroutine
 def _contract_cycle(value, entry_word, marks, n, size, cycle_start, new_node):
-    """Merge the nodes of the path from ``until`` on; return the path's new size."""
+    """Merge the path from ``cycle_start`` to its end into ``new_node``.
+
+    Return the new number of nodes on the path.
+    """
     component, head, _, parent, state, path = marks
     for u in range(n + 1):
         value[new_node, u] = -np.inf
@@ -254,6 +276,8 @@ def _contract_cycle(value, entry_word, marks, n, size, cycle_start, new_node):
         if x == cycle_start:
             break
     for u in range(1, n + 1):
+        # arcs from inside the cycle are no arcs into it
+        # arcs from inside the cycle are no arcs into it
         if parent[component[u]] == new_node:
             component[u] = new_node
             value[new_node, u] = -np.inf

@@ -1,12 +1,16 @@
-r"""Cutting planes of a risk, and the weights that their maximum is lowest at.
+"""Bundle method: cutting planes of a risk, and the minimiser of their maximum.
 
-A cut is ``<w, g_i> + b_i``. The dual of ``lam/2 |w|^2`` and the maximum of all cuts is
+A cut is ``<w, g_i> + b_i``. The dual of minimising ``lam/2 |w|^2`` plus the maximum of
+all cuts is
 
     max <b, a> - |p|^2 / (2 lam)    over the simplex,    p = sum_i a_i g_i
 
-Slopes are rows in slots, of which ``slots`` lists those in use, oldest first. A row
-is a whole number of vectors long, with zeros at its end. A cut takes as long as it
-takes to read rows: all of them for its products, those with weight for the mean.
+and w = -p / lam. Gradients g_i are stored in slots; ``slots`` lists the slots in use,
+oldest first. Rows are padded with zeros to whole vectors. A cut costs two passes over
+memory: all rows for its inner products, and the rows with weight for p.
+
+Source: Joachims, Finley and Yu, "Cutting-Plane Training of Structural SVMs" (2009);
+Teo et al., "Bundle Methods for Regularized Risk Minimization" (2010).
 """
 
 import numpy as np
@@ -20,22 +24,22 @@ from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 LANES = 8
 
-# How many rows are read side by side, and how many numbers of each at a time: so many
-# of the vector that all of them meet stay near the core.
+# Rows that are read side by side, and numbers of each row per block. A block of the
+# new gradient, 16 KiB of float64, stays in the first-level cache for all rows.
 ROWS_AT_ONCE, BLOCK = 4, 2048
 
 
 @kernel
 def add_cut(before, gradient, offset, lam, patience, bundle, after, p, stats):
-    """Take one more cut, and solve the dual: ``after`` are then all t of them.
+    """Add a cut and solve the dual over all t cuts.
 
-    ``before`` and ``after`` are slots and cuts, ``room`` slopes and products.
-    ``cuts[t - 1, 3]`` are offsets, weights, and for how many rounds each had none. The
-    slope is written to a slot that is free, its products to that row and column of
-    ``products``. Fills p, which is as long as a row, and ``found`` with how many cuts
-    are kept, those that had no weight for at most ``patience`` rounds, or all if it is
-    negative, and with the means of offsets, of their sizes, and of the lengths of
-    slopes.
+    ``before`` and ``after`` are (slots, cuts); ``bundle`` is (gradients, products).
+    ``cuts[:, 3]`` are offsets, weights, and rounds without weight. The gradient is
+    written to a free slot, and its inner products to that row and column of
+    ``products``. Fill p, as long as a row of ``gradients``, and ``stats``: the number
+    of cuts that remain, then means of offsets, of absolute offsets and of norms of
+    gradients, by weight. A cut is dropped after more than ``patience`` rounds without
+    weight; a negative ``patience`` drops none.
     """
     (slots, cuts), (next_slots, next_cuts) = before, after
     gradients, products = bundle
@@ -45,6 +49,7 @@ def add_cut(before, gradient, offset, lam, patience, bundle, after, p, stats):
     for a in range(t - 1):
         next_slots[a] = slots[a]
         slot_in_use[slots[a]] = 1
+        # the dual times lam: max <lam b, a> - 1/2 |p|^2
         b[a], weights[a] = lam * cuts[a, 0], cuts[a, 1]
         next_cuts[a, 0], next_cuts[a, 2] = cuts[a, 0], cuts[a, 2]
     free_slot = 0
@@ -66,6 +71,7 @@ def add_cut(before, gradient, offset, lam, patience, bundle, after, p, stats):
     for a in range(t):
         product, row = row_values[a], next_slots[a]
         products[free_slot, row] = products[row, free_slot] = product
+    # warm start from the weights of the last round, the new cut at 0
     maximise_over_simplex(next_slots, products, b, weights)
     count = 0
     for a in range(t):
@@ -90,9 +96,10 @@ def add_cut(before, gradient, offset, lam, patience, bundle, after, p, stats):
 
 @subroutine
 def _fill_inner_products(rows, row_offset, width, row_offsets, num_rows, sums):
-    """Fill sums[t] with the products of rows with that at ``own``."""
+    """Fill sums[t] with inner products of the listed rows and the row at an offset."""
     _pad_rows(row_offsets, sums, num_rows)
     sums[:] = 0.0
+    # blocks outside, rows inside: the block of x is read from memory once
     for first in range(0, width, BLOCK):
         last = min(first + BLOCK, width)
         for a in range(0, num_rows, ROWS_AT_ONCE):
@@ -115,10 +122,11 @@ def _fill_inner_products(rows, row_offset, width, row_offsets, num_rows, sums):
 
 @subroutine
 def _weighted_sum(rows, row_offsets, row_weights, num_rows, p):
-    """Fill p with the sum of ``count`` rows, each times its share."""
+    """Fill p with the weighted sum of ``num_rows`` rows."""
     _pad_rows(row_offsets, row_weights, num_rows)
     out = span(p)
-    # from the end, which was read last
+    # backwards: the inner products read the last block last, and it is still in the
+    # cache
     for block in range((len(p) - 1) // BLOCK, -1, -1):
         first, last = block * BLOCK, min((block + 1) * BLOCK, len(p))
         for e in range(first, last, LANES):
@@ -140,6 +148,6 @@ def _weighted_sum(rows, row_offsets, row_weights, num_rows, p):
 
 @subroutine
 def _pad_rows(row_offsets, row_weights, num_rows):
-    """The last row again, without a share, so that rows are a multiple of ``ROWS``."""
+    """Repeat the last row with weight 0: groups of ``ROWS_AT_ONCE`` rows are full."""
     for a in range(num_rows, num_rows + ROWS_AT_ONCE):
         row_offsets[a], row_weights[a] = row_offsets[max(num_rows - 1, 0)], 0.0

@@ -1,19 +1,19 @@
-"""Best places of the parts of a tree, where springs hold each part near its parent.
+"""Generalised distance transforms: best locations of a pictorial structure's parts.
 
-A part has a score at each place of a grid, ``scores`` [B, P, H, W] of float64, -inf to
-forbid. With its parent at q a part at l loses the spring's ``b d + a d^2`` for rows and
-for columns, where ``d = l - q - anchor`` and a is at least 0; ``springs`` [B, P, 4] are
-b and a of rows, then of columns, ``anchors`` [B, P, 2] a row and a column. ``parents``
-[P] are -1 at roots, and ``order`` [P] has each part after its parent.
+A part has a score at each location of a grid, ``scores`` [B, P, H, W], float64, -inf to
+forbid. If the parent is at q, a part at l costs ``b d + a d^2`` for rows and for
+columns, where ``d = l - q - anchor`` and ``a >= 0``. ``springs`` [B, P, 4] are b and a
+of rows, then of columns; ``anchors`` [B, P, 2] are a row and a column. ``parents`` [P]
+are -1 at roots, and ``order`` [P] lists each part after its parent.
 
-What a part is worth to its parent is a generalised distance transform of its scores:
-rows and columns one after the other, each an upper envelope, in O(H W) together.
+The message of a part to its parent is a generalised distance transform of its scores:
+rows and columns in turn, each the upper envelope of parabolas, in O(H W) together.
 
     total(p, l) = scores(p, l) + sum over children c of p of up(c, l)
     up(p, q)    = max over l of total(p, l) - spring(l - q - anchor)
 
-from the last part of the order to the first. Places are then chosen from roots to
-leaves, by the stored maximisers.
+from the last part of the order to the first. Locations are then read from the stored
+maximisers, from roots to leaves.
 
 Source: Felzenszwalb and Huttenlocher, "Distance Transforms of Sampled Functions"
 (2004, 2012) and "Pictorial Structures for Object Recognition" (2005).
@@ -31,7 +31,7 @@ from smoothsp._kernels.vectors.arrays import copy
 def best_locations(
     first, last, scores, springs, anchors, parents, order, locations, feasible
 ):
-    """Fill places[B, P, 2], row and column of each part, and found[B]."""
+    """Fill locations[B, P, 2], row and column of each part, and feasible[B]."""
     _, P, H, W = scores.shape
     total, message = arrays.empty((P, H, W)), arrays.empty((H, W))
     rows, columns = arrays.empty((2, P, H, W), np.int32)
@@ -53,6 +53,8 @@ def best_locations(
             if parents[p] >= 0:
                 r, c = locations[b, parents[p], 0], locations[b, parents[p], 1]
                 locations[b, p, 0] = rows[p, r, c]
+                # the transform ran over columns first, then over rows, so it is undone
+                # in reverse
                 locations[b, p, 1] = columns[p, rows[p, r, c], c]
                 continue
             top = -np.inf
@@ -68,14 +70,14 @@ def best_locations(
 
 @kernel
 def max_marginals(first, last, scores, springs, anchors, parents, order, highest):
-    """Fill highest[B, P, H, W]: the best score of outputs that have a part at a place.
+    """Fill highest[B, P, H, W]: the maximum over outputs with part p at a location.
 
-    Messages from the rest of the tree to a part pass its spring the other way round.
-    With q places of the parent, and c the other children of the parent,
+    A message from the parent to a part uses the mirrored spring. With q a location of
+    the parent, and c its other children,
 
         down(p, l)    = max over q of scores(parent, q) + down(parent, q)
                           + sum over c of up(c, q) - spring(l - q - anchor)
-        highest(p, l) = total(p, l) + down(p, l) + the best of all other trees
+        highest(p, l) = total(p, l) + down(p, l) + the maxima of all other trees
     """
     _, P, H, W = scores.shape
     up, down = arrays.empty((P, H, W)), arrays.empty((P, H, W))
@@ -102,6 +104,8 @@ def max_marginals(first, last, scores, springs, anchors, parents, order, highest
                 down[p] = 0.0
                 max_root_scores[p] = total[p].max()
                 continue
+            # siblings are summed anew: to subtract up[p] from the total would give inf
+            # - inf
             parent_scores[:] = scores[b, parent] + down[parent]
             for sibling in range(P):
                 if parents[sibling] == parent and sibling != p:
@@ -119,6 +123,7 @@ def max_marginals(first, last, scores, springs, anchors, parents, order, highest
 
 @subroutine
 def _make_scratch(H, W):
+    """Scratch for one transform of an H by W grid: half, lines and integers."""
     N = max(H, W)
     return arrays.empty((H, W)), arrays.empty((4, N)), arrays.empty((2, N), np.int32)
 
@@ -127,8 +132,8 @@ def _make_scratch(H, W):
 def _transform_2d(scores, spring, anchor, direction, message, rows, columns, scratch):
     """Fill message[q] = max over l of scores[l] less the spring at l - q - anchor.
 
-    And where the maximum is: at row ``rows[q]``, and in that row, with the column of q,
-    at ``columns``. With ``way`` -1 the two ends of the spring change roles.
+    The maximiser of q is at row ``rows[q]`` and, in that row, at the column that
+    ``columns`` has for q's column. ``direction`` -1 exchanges the ends of the spring.
     """
     H, W = scores.shape
     half, lines, ints = scratch
@@ -150,10 +155,9 @@ def _transform_2d(scores, spring, anchor, direction, message, rows, columns, scr
 def _transform_1d(scores, N, spring, values, chosen, hull_scratch):
     """Fill values[q] = max over l of ``scores[l] - b d - a d^2``, d = l - q - shift.
 
-    With u = q + shift this is, but for what all l share, the line
-    ``2 a l u + (scores[l] - b l - a l^2)`` in u: steeper the further right l is. What
-    lies on top of all lines is found from left to right, then walked along. ``spring``
-    is b, a and shift; ``lines`` is scratch.
+    With u = q + shift and up to terms without l, this is the line
+    ``2 a l u + (scores[l] - b l - a l^2)`` in u, whose slope grows with l. The upper
+    envelope is built from left to right, then scanned. ``spring`` is (b, a, shift).
     """
     b, a, shift = spring
     heights, starts, hull = hull_scratch
@@ -183,7 +187,7 @@ def _transform_1d(scores, N, spring, values, chosen, hull_scratch):
         while segment + 1 < size and starts[segment + 1] <= u:
             segment += 1
         values[q], chosen[q] = -np.inf, 0
-        # rounding may move a start past u: the neighbours are compared, too
+        # rounding may move a start past u: the neighbouring lines are compared, too
         for candidate in range(max(segment - 1, 0), min(segment + 2, size)):
             d = hull[candidate] - u
             value = scores[hull[candidate]] - b * d - a * d * d

@@ -1,13 +1,14 @@
-"""Upper bounds of pairwise models, lowered forest by forest, and labellings from them.
+"""Tree block coordinate descent: dual bounds of pairwise models, and labellings.
 
-A graph of E edges is covered by F forests. Of an edge e the scores are written as those
-of the edge and of its two nodes, ``m[e, 0]`` and ``m[e, 1]``; any m gives the bound
+A graph of E edges is covered by F forests. The dual variables ``m[e, 0]`` and
+``m[e, 1]`` move scores from edge e to its two nodes. Each m gives the upper bound
 
     sum_v max_s (nodes[v, s] + sum_e m[e, v, s])
         + sum_e max_st (edges[e, s, t] - m[e, 0, s] - m[e, 1, t])
 
-To collect a forest's scores at its roots makes its part of the bound the maximum over
-this forest, the least that it can be; then they are shared out again, which leaves it.
+An upward pass collects the scores of a forest at its roots. The forest's part of the
+bound is then its exact maximum, the smallest value possible for this block. The
+downward pass redistributes the scores and leaves the bound unchanged.
 
 Source: Sontag and Jaakkola, "Tree Block Coordinate Descent for MAP in Graphical Models"
 (2009), section 3.
@@ -20,18 +21,20 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
-# A gap of at most this share of the sum of all sizes is rounding.
+# Gaps below this fraction of the sum of the parts' magnitudes are due to rounding.
 _RELATIVE_SLACK = 64 * 2.0**-52
 
 
 @kernel
 def forest_cover(index, V, order, parent_edge, count):
-    """Cover the edges ``index[E, 2]`` of V nodes by forests, count[0] of them.
+    """Cover the edges ``index[E, 2]`` of V nodes by forests; count[0] is their number.
 
-    Of forest f ``order[f]`` are the nodes, each after its parent, and ``ups[f]`` the
-    edge of each node to its parent, -1 of roots. There is room for ``len(order)``.
+    ``order[f]`` lists the nodes of forest f, each after its parent; ``parent_edge[f]``
+    has the edge of each node to its parent, -1 at roots. At most ``len(order)`` forests
+    fit.
     """
     E = len(index)
+    # incident edges of each node in compressed rows
     starts = arrays.zeros(V + 1, np.int64)
     for e in range(E):
         starts[index[e, 0] + 1] += 1
@@ -44,6 +47,7 @@ def forest_cover(index, V, order, parent_edge, count):
             v = index[e, side]
             incident_edges[next_offset[v]] = e
             next_offset[v] += 1
+    # each forest is a breadth-first search over edges that no forest covers yet
     is_uncovered, in_forest = np.ones(E, np.bool_), arrays.empty(V, np.bool_)
     num_uncovered, f = E, 0
     while f == 0 or num_uncovered > 0:
@@ -66,6 +70,7 @@ def forest_cover(index, V, order, parent_edge, count):
                         num_uncovered -= 1
                         order[f, size], parent_edge[f, u] = u, e
                         size += 1
+        # each forest covers an edge of each remaining component, so the loop ends
         f += 1
     count[0] = f
 
@@ -74,11 +79,12 @@ def forest_cover(index, V, order, parent_edge, count):
 def block_coordinate_descent(
     first, last, nodes, edges, forests, max_rounds, labels, bound, is_exact
 ):
-    """Fill labels[B, V], bound[B], and exact[B]: whether the labelling attains it.
+    """Fill labels[B, V], bound[B] and is_exact[B].
 
-    ``nodes`` are ``[B, V, S]``, -inf where a label is forbidden, ``edges``
-    ``[B, E, S, S]``, finite. At most ``most`` times all ``forests``: pairs of nodes,
-    and for each forest its order of nodes and the edge above each.
+    A labelling is exact if it attains the bound, up to rounding. ``nodes`` are ``[B, V,
+    S]``, -inf where a label is forbidden; ``edges`` are ``[B, E, S, S]``, finite.
+    ``forests`` are (index, order, parent_edge) of ``forest_cover``. A round visits all
+    forests; at most ``max_rounds`` rounds.
     """
     index, order, parent_edge = forests
     _, V, S = nodes.shape
@@ -91,7 +97,8 @@ def block_coordinate_descent(
     for b in range(first, last):
         messages[:] = 0.0
         copy(nodes[b].ravel(), belief.ravel())
-        slack = _RELATIVE_SLACK * _score_scale(nodes[b], edges[b])
+        # relative to all parts, since the bound is a sum over them
+        slack = _RELATIVE_SLACK * _sum_of_max_abs_scores(nodes[b], edges[b])
         best, bound[b], is_exact[b] = -np.inf, np.inf, False
         for _ in range(max_rounds):
             previous_bound = bound[b]
@@ -110,13 +117,14 @@ def block_coordinate_descent(
                 bound[b], _dual_bound(nodes[b], edges[b], index, messages, belief)
             )
             is_exact[b] = bound[b] - best <= slack
+            # no progress in a round: coordinate descent has reached a fixed point
             if is_exact[b] or previous_bound - bound[b] <= slack:
                 break
 
 
 @subroutine
 def _fill_subtree_weights(index, order, parent_edge, weight):
-    """Of each node and those below it, how many edges are of other forests."""
+    """Fill weight[V]: numbers of edges of other forests in the subtree of each node."""
     weight[:] = 0.0
     for e in range(len(index)):
         weight[index[e, 0]] += 1
@@ -127,12 +135,13 @@ def _fill_subtree_weights(index, order, parent_edge, weight):
         if e >= 0:
             p = index[e, 0] + index[e, 1] - v
             weight[v] -= 1
+            # the edge to v is in this forest, and was counted at both its ends
             weight[p] += weight[v] - 1
 
 
 @subroutine
-def _score_scale(nodes, edges):
-    """The sum of the largest numbers of each part."""
+def _sum_of_max_abs_scores(nodes, edges):
+    """Return 1 plus the sum over nodes and edges of their largest absolute score."""
     total = 1.0
     for v in range(nodes.shape[0]):
         max_abs = 0.0
@@ -147,8 +156,9 @@ def _score_scale(nodes, edges):
 
 @subroutine
 def _upward_pass(nodes, edges, index, order, parent_edge, messages, belief):
-    """Move all scores of a forest to its roots."""
+    """Move all scores of a forest to its roots, children before parents."""
     S = belief.shape[1]
+    # the reverse of the order: each node has collected its children's scores
     for i in range(len(order) - 1, -1, -1):
         v = order[i]
         e = parent_edge[v]
@@ -165,10 +175,10 @@ def _upward_pass(nodes, edges, index, order, parent_edge, messages, belief):
 
 @subroutine
 def _update_message(scores, side, target, other_node_scores, edge_messages, belief):
-    """Move to node p, at one side of an edge, the best score for each of its labels.
+    """Fill the message of an edge to the node at one of its sides.
 
     ``m[side, t]`` becomes ``max over s of score(s, t) - m[1 - side, s]``, over labels s
-    that the other node may have. The belief in t changes by as much.
+    that are allowed at the other node. The belief in t changes by the same amount.
     """
     S = len(other_node_scores)
     for t in range(S):
@@ -187,9 +197,10 @@ def _update_message(scores, side, target, other_node_scores, edge_messages, beli
 def _downward_pass(
     nodes, edges, index, order, parent_edge, weight, messages, belief, y
 ):
-    """Move scores from the roots back, by weight; y is the best of the forest.
+    """Redistribute scores from the roots, by weight; y becomes the forest's maximiser.
 
-    The weight of a node becomes that of its own part.
+    Each child receives the fraction of its parent's belief that its subtree has of the
+    parent's remaining weight.
     """
     S = belief.shape[1]
     for v in order:
@@ -205,7 +216,8 @@ def _downward_pass(
                 score = edges[e, s, t] if child_side == 0 else edges[e, t, s]
                 if score - messages[e, child_side, s] > max_score:
                     y[v], max_score = s, score - messages[e, child_side, s]
-        # p still has what its own part and those of its other children weigh
+        # weight[parent] still includes the children that follow: fractions of the
+        # remainder
         fraction = weight[v] / weight[parent] if weight[parent] > 0 else 0.0
         weight[parent] -= weight[v]
         for t in range(S):
@@ -217,7 +229,7 @@ def _downward_pass(
 
 @subroutine
 def _score_labelling(nodes, edges, index, y):
-    """The score of a labelling."""
+    """Return the score of the labelling y[V]."""
     total = 0.0
     for v in range(len(y)):
         total += nodes[v, y[v]]
@@ -228,7 +240,11 @@ def _score_labelling(nodes, edges, index, y):
 
 @subroutine
 def _dual_bound(nodes, edges, index, messages, belief):
-    """What no labelling exceeds, by the scores moved: m anew to all nodes."""
+    """Return the dual bound; beliefs are recomputed from the messages.
+
+    In-place updates of ``belief`` accumulate rounding, which would make the bound
+    invalid.
+    """
     V, S = nodes.shape
     copy(nodes.ravel(), belief.ravel())
     for e in range(len(index)):

@@ -1,13 +1,13 @@
-"""Best labellings of binary pairwise models, as minimum cuts.
+"""Graph cuts: best labellings of binary pairwise models, as minimum cuts.
 
-Of each edge the energies ``-score`` are written as energies of its two nodes and of
-disagreement, in equal parts for each way round: capacities that are not negative if
-``score(0, 0) + score(1, 1) >= score(0, 1) + score(1, 0)``.
+The energies ``-score`` of an edge are split into energies of its two nodes and a cost
+of disagreement, divided equally between both directions. This cost is a capacity, not
+negative if ``score(0, 0) + score(1, 1) >= score(0, 1) + score(1, 0)``.
 
-``nodes`` are ``[B, V, 2]`` of scores, ``edges`` ``[B, E, 4]`` of those of labels 00,
-01, 10 and 11, or ``[B, E, 1]`` of what it scores to agree. A graph is a tuple of index
-``[L, E, 2]`` and the arrays that ``ibfs_max_flow.lay_out`` fills: starts, heads, back
-and places. L is 1 if all rows share it, else B.
+``nodes`` are scores ``[B, V, 2]``. ``edges`` are ``[B, E, 4]``, scores of the labels
+00, 01, 10 and 11, or ``[B, E, 1]``, the score of agreement. A graph is a tuple of
+``index`` [L, E, 2] and the arrays that ``ibfs_max_flow.build_adjacency`` fills:
+starts, heads, reverse_arc and arc_of_edge. L is 1 if all rows share the graph, else B.
 
 Source: Kolmogorov and Zabih, "What Energy Functions Can Be Minimized via Graph Cuts?"
 (2004), theorem 4.1; max-marginals from one flow: Kohli and Torr, "Measuring Uncertainty
@@ -25,13 +25,14 @@ from smoothsp._kernels.vectors.simd import get, put, span
 
 @kernel
 def any_not_submodular(edges):
-    """Whether an edge is not submodular, or seems not to be for rounding."""
+    """Whether an edge violates submodularity, be it only by rounding."""
     for b in range(len(edges)):
         num_violations = 0
         for e in range(edges.shape[1]):
             a, p, q, d = _edge_scores(edges, b, e)
-            # of what forbids, too
+            # `not >=` instead of `<`: inf - inf is NaN, and counts as a violation
             num_violations += not a + d - p - q >= 0
+        # once a row: the inner loop without a branch is vectorised
         if num_violations:
             return True
     return False
@@ -48,7 +49,11 @@ def score_labellings(nodes, edges, index, labels, values):
 
 @kernel
 def min_cut(first, last, nodes, edges, graph, labels, values, bound, feasible):
-    """Fill labels[B, V], their scores, found[B], and bound[B]: none scores more."""
+    """Fill labels[B, V] of a best labelling, values[B], bound[B] and feasible[B].
+
+    ``values`` are recomputed from the labels; ``bound``, minus the energy of the cut,
+    is an upper bound on all scores.
+    """
     V, E = nodes.shape[1], edges.shape[1]
     residual, terminal_residual, scratch = (
         arrays.empty(2 * E),
@@ -62,20 +67,23 @@ def min_cut(first, last, nodes, edges, graph, labels, values, bound, feasible):
         bound[b] = -min_energy
         feasible[b] = min_energy < np.inf
         for v in range(V):
+            # nodes of positive level are on the source side, which is label 1
             labels[b, v] = 1 if scratch[0][1, v] > 0 else 0
         pairs = graph[0][b if len(graph[0]) > 1 else 0]
         values[b] = _score_labelling(nodes[b], edges[b], pairs, labels[b])
 
 
 @kernel
-def max_marginal_gaps(first, last, nodes, edges, graph, nearest, labels, gap, feasible):
-    """Fill labels[B, V], found[B], and lost[B, V]: what the other label costs.
+def max_marginal_gaps(
+    first, last, nodes, edges, graph, only_smallest, labels, gap, feasible
+):
+    """Fill labels[B, V], feasible[B] and gap[B, V]: the score lost by the other label.
 
-    With ``nearest`` only the least of a row is sure to be there; others may be inf.
+    With ``only_smallest`` the smallest gap of a row is exact; larger ones may be inf.
 
-    From the flow of the one cut: to hold a node on the other side, as much more flows
-    as still fits between it and the other end. It is left at that node, which changes
-    no cut, and is on the way for its neighbours.
+    One maximum flow is enough. To force a node to the other side costs the additional
+    flow that fits between the node and the opposite terminal. This flow stays at the
+    node as terminal capacity. It changes no cut, and it is available for later nodes.
     """
     V, E = nodes.shape[1], edges.shape[1]
     residual, terminal_residual, scratch = (
@@ -101,11 +109,12 @@ def max_marginal_gaps(first, last, nodes, edges, graph, nearest, labels, gap, fe
                 residual,
                 terminal_residual,
             )
-            _fill_gaps(arcs, scratch[0], nearest, labels[b], gap[b])
+            _fill_gaps(arcs, scratch[0], only_smallest, labels[b], gap[b])
 
 
 @subroutine
 def _score_labelling(nodes, edges, pairs, labels):
+    """Return the score of one labelling, ``labels[V]``."""
     total = 0.0
     for v in range(len(nodes)):
         total += nodes[v, labels[v]]
@@ -120,7 +129,7 @@ def _score_labelling(nodes, edges, pairs, labels):
 
 @subroutine(forceinline=True)
 def _edge_scores(edges, b, e):
-    """The scores of labels 00, 01, 10 and 11."""
+    """Return the scores of labels 00, 01, 10 and 11, in float64."""
     if edges.shape[2] == 1:
         agree = np.float64(edges[b, e, 0])
         return agree, 0.0, 0.0, agree
@@ -134,9 +143,10 @@ def _edge_scores(edges, b, e):
 
 @subroutine
 def _min_energy(b, nodes, edges, graph, residual, terminal_residual, scratch):
-    """Return the least energy of a row, inf if there is none.
+    """Return the smallest energy of a row, inf if all labellings are forbidden.
 
-    The flow is left in room and ends.
+    The maximum flow's residual capacities remain in ``residual`` and
+    ``terminal_residual``.
     """
     index, starts, heads, reverse_arc, arc_of_edge = graph
     graph_index = b if len(index) > 1 else 0
@@ -167,15 +177,16 @@ def _min_energy(b, nodes, edges, graph, residual, terminal_residual, scratch):
 def _fill_capacities(
     b, nodes, edges, index, arc_of_edge, reverse_arc, residual, terminal_residual
 ):
-    """Fill the capacities of arcs and ends; return the constant part of the energy.
+    """Fill the capacities of arcs and terminals; return the energy's constant part.
 
     The score of an edge (i, j) with labels y and z is
 
         s00 + y (s10 - s00 + half) + z (s11 - s10 - half) - half [y != z]
         half = (s00 + s11 - s01 - s10) / 2
 
-    The first term is constant, and those of y and z go to the ends of i and j. The last
-    is the capacity both ways. Where s01 or s10 is -inf, one is infinite instead.
+    The first term is constant. The terms of y and z are terminal capacities of i and j.
+    The last one is the capacity of both arcs. If s01 or s10 is -inf, the arc that the
+    forbidden labels would cut has infinite capacity instead.
     """
     base = 0.0
     V = len(terminal_residual)
@@ -186,8 +197,10 @@ def _fill_capacities(
         s00, s01, s10, s11 = _edge_scores(edges, b, e)
         forward_arc, backward_arc = arc_of_edge[e], reverse_arc[arc_of_edge[e]]
         base -= s00
-        # first, ends are scores of label 1; below, the cost of label 0 less that of 1
+        # In this loop terminal_residual holds minus the scores of label 1; the loop
+        # below turns it into the cost of label 0 less that of label 1.
         if s01 > -np.inf and s10 > -np.inf:
+            # rounding may leave a negative capacity
             disagreement = max((s00 + s11 - s01 - s10) / 2, 0.0)
             residual[forward_arc] = residual[backward_arc] = disagreement
             terminal_residual[i] -= s00 - s10 - disagreement
@@ -207,6 +220,7 @@ def _fill_capacities(
         # energies of labels 0 and 1
         energy_0 = -np.float64(nodes[b, v, 0])
         energy_1 = -np.float64(nodes[b, v, 1]) - terminal_residual[v]
+        # the smaller energy is paid in either case; only the difference is a capacity
         base += min(energy_0, energy_1)
         terminal_residual[v] = (
             energy_0 - energy_1 if energy_0 < np.inf or energy_1 < np.inf else 0.0
@@ -216,7 +230,7 @@ def _fill_capacities(
 
 @subroutine
 def _fill_gaps(arcs, scratch, only_smallest, labels, gap):
-    """Fill lost[V]: what fits from the end of a node's own side to it."""
+    """Fill gap[V]: the flow that fits between each node and its own side's terminal."""
     smallest_gap = np.inf
     starts, heads, reverse_arc, residual, terminal_residual = arcs
     graph = (
@@ -233,6 +247,7 @@ def _fill_gaps(arcs, scratch, only_smallest, labels, gap):
     for v in range(len(labels)):
         # flow from the source runs towards v, flow to the sink away from it
         sign = 1.0 if labels[v] == 1 else -1.0
+        # a gap above the smallest is of no use with only_smallest: stop pushing
         while abs(terminal_residual[v]) < smallest_gap:
             u = _find_augmenting_path(v, sign, graph, search, stamp)
             stamp += 1
@@ -247,7 +262,10 @@ def _fill_gaps(arcs, scratch, only_smallest, labels, gap):
 
 @subroutine(forceinline=True)
 def _find_augmenting_path(v, sign, graph, search, stamp):
-    """The nearest other node of its side with room to an end, -1 if there is none."""
+    """Return the nearest node of v's side with terminal capacity, -1 if there is none.
+
+    Breadth-first search; ``stamp`` marks visited nodes, so that nothing is cleared.
+    """
     starts, heads, reverse_arc, residual, terminal_residual = graph
     parent, marks, queue, labels = search
     put(queue, 0, v)
@@ -273,7 +291,7 @@ def _find_augmenting_path(v, sign, graph, search, stamp):
 
 @subroutine(forceinline=True)
 def _push_flow(v, u, sign, graph, search):
-    """Push to v what fits from u; return whether that is finite."""
+    """Push to v the flow that fits from u; return whether it is finite."""
     _, heads, reverse_arc, residual, terminal_residual = graph
     parent = search[0]
     amount, w = sign * get(terminal_residual, u), u

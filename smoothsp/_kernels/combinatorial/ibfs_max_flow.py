@@ -1,15 +1,15 @@
-"""Maximum flows by two search trees: minimum cuts of binary pairwise energies.
+"""IBFS: maximum flows by incremental breadth-first search, for minimum cuts.
 
-A graph has V nodes and two arcs, there and back, for each edge: of node v those from
-``starts[v]`` to ``starts[v + 1]``, ``heads`` where they lead, ``back`` the other one of
-the pair, ``room`` what still fits through them. ``ends[v]`` is what still fits from the
-source to v, or, negative, from v to the sink. To move such an amount along an arc is
-no loss: it may come back.
+A graph has V nodes and, for each edge, an arc and its reverse. The arcs of node v are
+``starts[v]`` to ``starts[v + 1]``; ``heads`` are their end nodes, ``reverse_arc`` the
+opposite arcs, and ``residual`` the residual capacities. ``terminal_residual[v]`` is the
+residual capacity from the source to v or, if negative, from v to the sink. Pushing this
+amount along an arc before the search changes no cut: the reverse arc may return it.
 
 Source: Goldberg, Hed, Kaplan, Tarjan and Werneck, "Maximum Flows by Incremental
-Breadth-First Search" (2011). The order of the passes before it is that of Kolmogorov,
-"Convergent Tree-Reweighted Message Passing for Energy Minimization" (2006), section
-5.1.
+Breadth-First Search" (2011). The order of the sweeps that precede it is that of
+Kolmogorov, "Convergent Tree-Reweighted Message Passing for Energy Minimization" (2006),
+section 5.1.
 """
 
 import numpy as np
@@ -19,24 +19,26 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
-# in place of an arc to a parent
+# values of ``parent`` that are no arcs
 NO_PARENT, TERMINAL, ORPHAN = -1, -2, -3
 INFINITE_LEVEL = 2**30
-# How often a node may rise while orphans of one path are adopted.
+# Rises of one node in one adoption before it leaves the tree; bounds the orphan list.
 MAX_RISES = 2
-# of each tree, in turn: where its queue begins, how many wait, and levels that grew
+# Offsets into ``counters``, for the source's and the sink's tree in turn: beginning
+# of the queue, its length, and the depth to which the tree has grown.
 FIRST, COUNT, TREE_DEPTH = 0, 2, 4
-# how many times orphans were adopted
+# position of the number of adoptions so far, before the rises of each node
 ADOPTION_ROUND = 6
 
 
 @kernel
 def build_adjacency(edges, index, starts, heads, reverse_arc, arc_of_edge, is_valid):
-    """Fill the graphs of edges ``given[L, E, 2]``, which ``index`` is a copy of.
+    """Fill the arcs of the graphs ``edges[L, E, 2]``, and their copy ``index``.
 
-    places[L, E] are the arcs there. Those of a node to later nodes stand last: a pass
-    reads them from one end, up to the first of the other kind. Fills found[0]:
-    whether all edges have two nodes; if not, nothing else means anything.
+    arc_of_edge[L, E] are the arcs from lower to higher nodes. A node's arcs to lower
+    nodes precede its arcs to higher ones: a sweep reads one kind from one end, up to
+    the first arc of the other kind. Fill is_valid[0]: whether each edge joins two
+    different nodes in range; if not, the other arrays are undefined.
     """
     V = starts.shape[1] - 1
     is_valid[0] = True
@@ -56,7 +58,8 @@ def build_adjacency(edges, index, starts, heads, reverse_arc, arc_of_edge, is_va
         for v in range(V):
             starts[graph_index, v] = offset
             offset += before[v]
-            # both ways from where earlier nodes meet later ones
+            # both are filled outwards from the boundary between lower and higher
+            # neighbours
             before[v], middle = offset, offset
             offset += after[v]
             after[v] = middle
@@ -74,10 +77,14 @@ def build_adjacency(edges, index, starts, heads, reverse_arc, arc_of_edge, is_va
 
 @subroutine
 def make_scratch(V, E):
-    """Parents, levels and two queues of V nodes; orphans, arcs, who waits, fronts."""
+    """Scratch of V nodes and E edges.
+
+    Parents, levels and two queues ``[4, V]``; orphans; candidate arcs; flags of queued
+    nodes; counters.
+    """
     return (
         arrays.empty((4, V), np.int32),
-        # each rise, or the end of it, makes an orphan of each child
+        # each rise of a node, or its removal, makes an orphan of each child
         arrays.empty(V + 2 * (MAX_RISES + 2) * E, np.int32),
         arrays.empty(2 * E, np.int32),
         arrays.empty(2 * V, np.int8),
@@ -87,10 +94,10 @@ def make_scratch(V, E):
 
 @subroutine
 def max_flow(starts, heads, reverse_arc, residual, terminal_residual, scratch):
-    """Push as much as fits. The amount; in ``memory[0][1]`` the levels at the end.
+    """Push a maximum flow and return its value; levels remain in ``scratch[0][1]``.
 
-    Nodes of levels above 0 are on the side of the source of a minimum cut. Infinite
-    amounts are allowed; if one fits from end to end, it is returned at once.
+    Nodes of positive level are the source side of a minimum cut. Capacities may be
+    infinite; if an infinite path from source to sink exists, inf is returned at once.
     """
     V = len(terminal_residual)
     graph = (
@@ -111,7 +118,10 @@ def max_flow(starts, heads, reverse_arc, residual, terminal_residual, scratch):
 
 @subroutine
 def _has_dense_terminals(V, terminal_residual):
-    """Whether passes pay: where more than half of the nodes have room to an end."""
+    """Whether more than half of the nodes have terminal capacity.
+
+    Sweeps save time only then.
+    """
     count = 0
     for v in range(V):
         count += terminal_residual[v] != 0
@@ -120,16 +130,17 @@ def _has_dense_terminals(V, terminal_residual):
 
 @subroutine
 def _push_sweep(first, last, step, graph):
-    """Move, node by node, what fits from an end on to later neighbours; the flow.
+    """Push terminal capacities on to later neighbours, node by node; return the flow.
 
-    The last of them are offered all of it, so that it gathers at few nodes. Where
-    amounts from both ends meet they cancel, which takes most of the flow at the price
-    of a look at each arc.
+    The last neighbour is offered the whole excess first, so that it gathers at few
+    nodes. Amounts of opposite sign cancel there, which is most of the flow, for one
+    read of each arc.
     """
     starts, heads, reverse_arc, residual, terminal_residual = graph
     flow = 0.0
     for v in range(first, last, step):
         excess = get(terminal_residual, v)
+        # an infinite excess would leave inf - inf
         if excess == 0 or np.isinf(excess):
             continue
         sign, remaining = (1.0, excess) if excess > 0 else (-1.0, -excess)
@@ -156,10 +167,10 @@ def _push_sweep(first, last, step, graph):
 
 @subroutine
 def _augment_all_paths(V, graph, trees, queues):
-    """Push what fits along shortest paths between trees that grow from the two ends.
+    """Push along shortest paths between trees that grow from source and sink.
 
-    Levels are distances from an end, negative in the tree of the sink, 0 in none. A
-    tree grows by one level at a time, from the nodes that wait in its queue.
+    Levels are distances from the terminal, negative in the sink's tree, 0 in none. A
+    tree grows by one level at a time, from the nodes in its queue.
     """
     terminal_residual = graph[4]
     parent, level, _, _ = trees
@@ -180,6 +191,7 @@ def _augment_all_paths(V, graph, trees, queues):
             _enqueue(v, V, 0 if terminal > 0 else 1, queues)
     flow = 0.0
     while get(counters, COUNT) > 0:
+        # the shallower tree grows, as long as it has nodes to grow from
         sink_is_shallower = get(counters, 1 + TREE_DEPTH) < get(counters, TREE_DEPTH)
         side = 1 if sink_is_shallower and get(counters, 1 + COUNT) > 0 else 0
         queue = queues[1] if side else queues[0]
@@ -193,6 +205,7 @@ def _augment_all_paths(V, graph, trees, queues):
             put(counters, side + COUNT, get(counters, side + COUNT) - 1)
             put(queued, side * V + v, 0)
             depth = sign * get(level, v)
+            # a node that rose meanwhile belongs to the next level
             if depth == max_depth + 1:
                 _enqueue(v, V, side, queues)
             elif depth > 0:
@@ -204,6 +217,7 @@ def _augment_all_paths(V, graph, trees, queues):
 
 @subroutine(forceinline=True)
 def _enqueue(v, V, side, queues):
+    """Append v to the circular queue of one tree, unless it is in it."""
     source_queue, sink_queue, queued, counters = queues
     if get(queued, side * V + v):
         return
@@ -219,13 +233,13 @@ def _enqueue(v, V, side, queues):
 
 @subroutine(forceinline=True)
 def _grow_from_node(v, V, side, graph, trees, queues):
-    """Take the neighbours of v into its tree; the flow over arcs to the other tree."""
+    """Add v's neighbours to its tree; return the flow over arcs to the other tree."""
     starts, heads, reverse_arc, residual, _ = graph
     parent, level, _, arcs = trees
     sign = -1 if side else 1
     level_of_v = get(level, v)
     flow, num_candidates = 0.0, 0
-    # what is found here and now is told apart later: few branches are guessed wrong
+    # candidates are listed without branches first: mispredictions cost more than writes
     for a in range(get(starts, v), get(starts, v + 1)):
         has_residual = get(residual, get(reverse_arc, a) if side else a) > 0
         put(arcs, num_candidates, a)
@@ -243,6 +257,7 @@ def _grow_from_node(v, V, side, graph, trees, queues):
             flow += _augment_path(forward_arc, V, graph, trees, queues)
             if flow == np.inf:
                 return flow
+            # an augmentation has moved v, and the candidates are no longer of its level
             if get(level, v) != level_of_v:
                 if sign * get(level, v) > 0:
                     _enqueue(v, V, side, queues)
@@ -252,11 +267,11 @@ def _grow_from_node(v, V, side, graph, trees, queues):
 
 @subroutine(forceinline=True)
 def _augment_path(bridge, V, graph, trees, queues):
-    """Push what fits through the path over an arc; return it.
+    """Push the flow that fits through the path over the arc ``bridge``; return it.
 
-    The amount is the least of ``room`` along the path and of what is left at its two
-    ends. A node becomes an orphan where the arc that joins it to its parent is then
-    full, or its end has nothing left. Each tree adopts its orphans at once.
+    It is the minimum of ``residual`` along the path and of ``terminal_residual`` at its
+    two ends. A node becomes an orphan if the arc to its parent is saturated, or if its
+    terminal capacity is used up. Each tree adopts its orphans at once.
     """
     _, heads, reverse_arc, residual, terminal_residual = graph
     parent, _, orphans, _ = trees
@@ -309,11 +324,12 @@ def _augment_path(bridge, V, graph, trees, queues):
 
 @subroutine(forceinline=True)
 def _adopt_orphans(num_orphans, V, side, graph, trees, queues):
-    """Find orphans new parents, as near to the end as they can be.
+    """Find new parents for orphans, as near to the terminal as possible.
 
-    Those whose level rises leave their children as orphans; those that would be farther
-    than the tree has grown leave it. So do those that rise again and again, as parts of
-    a tree would that were cut off: their neighbours wait to take them again.
+    If the level of an orphan rises, its children become orphans. Orphans that would be
+    deeper than the tree leave it. Orphans that rise more than ``MAX_RISES`` times leave
+    it, too, since they are likely to be cut off; their neighbours are queued to add
+    them again.
     """
     starts, heads, reverse_arc, residual, _ = graph
     parent, level, orphans, _ = trees
@@ -322,7 +338,7 @@ def _adopt_orphans(num_orphans, V, side, graph, trees, queues):
     max_depth = get(counters, side + TREE_DEPTH) + 1
     round_index = get(counters, ADOPTION_ROUND) + MAX_RISES + 1
     put(counters, ADOPTION_ROUND, round_index)
-    # the nearest first
+    # reversed: nearest to the terminal first
     for i in range(num_orphans // 2):
         v = get(orphans, i)
         put(orphans, i, get(orphans, num_orphans - 1 - i))
@@ -339,10 +355,11 @@ def _adopt_orphans(num_orphans, V, side, graph, trees, queues):
             is_nearer = (depth > 0) & (depth < min_depth) & has_residual
             min_depth = depth if is_nearer else min_depth
             chosen = a if is_nearer else chosen
-            # in case that it is a child
+            # written in any case; counted only if u is a child of v
             put(orphans, num_listed, u)
             num_listed += get(parent, u) == reverse
         next_index += 1
+        # a parent at the old depth: no level changes, and the children keep v
         if min_depth + 1 == sign * get(level, v):
             put(parent, v, chosen)
             continue

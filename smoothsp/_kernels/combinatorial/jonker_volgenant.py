@@ -1,8 +1,8 @@
-"""Best assignments of rows to columns, by shortest augmenting paths.
+"""Jonker-Volgenant algorithm: best assignments, by shortest augmenting paths.
 
-``tables`` are ``[B, N, N]`` of float64 scores, -inf to forbid. Inside they are costs;
-``u`` and ``v`` are the prices that prove a maximum: ``u[i] + v[j] >= score[i, j]``,
-equal where i has j.
+``tables`` are float64 scores ``[B, N, N]``, -inf to forbid; the solver works on costs,
+minus the scores. ``u`` and ``v`` are the dual variables that certify a maximum:
+``u[i] + v[j] >= score[i, j]``, with equality where row i has column j.
 """
 
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ from smoothsp._kernels.vectors.arrays import carray, copy
 
 @kernel
 def is_feasible(address, shape, like, partial, feasible):
-    """Fill found[B]: whether there is a matching of pairs above -inf.
+    """Fill feasible[B]: whether a matching with finite scores exists.
 
-    Of scores ``[B, P, Q]`` at an address, of the type of ``like``, or with ``partial``
-    ``[B, P, Q + 1]``, where the last column leaves a row alone. The fewer look for the
-    others, along alternating paths. O(P Q) unless few pairs are allowed.
+    Scores ``[B, P, Q]``, of the dtype of ``like``, are at an address; with ``partial``
+    they are ``[B, P, Q + 1]``, and the last column leaves a row unmatched. Augmenting
+    paths start from the smaller side. O(P Q) unless few pairs are allowed.
     """
     B, P, Q = shape
     scores = carray(address, shape, like)
@@ -37,6 +37,7 @@ def is_feasible(address, shape, like, partial, feasible):
         mate[:] = -1
         feasible[b] = True
         for i in range(num_rows):
+            # a row that may remain unmatched imposes no constraint
             if partial and scores[b, i, Q] > -np.inf:
                 continue
             if not _augment_matching(
@@ -50,9 +51,10 @@ def is_feasible(address, shape, like, partial, feasible):
 def _augment_matching(
     scores, start, is_transposed, num_columns, row_of_column, previous_row, queue
 ):
-    """Match one more, and move the mates of others for it; whether that is possible."""
+    """Match one more row by an augmenting path; return whether there is one."""
     previous_row[:] = -1
     next_index, count, i = 0, 0, start
+    # breadth-first search along alternating paths
     while True:
         for j in range(num_columns):
             score = scores[j, i] if is_transposed else scores[i, j]
@@ -79,11 +81,12 @@ def _augment_matching(
 
 @kernel
 def indices_of_pairs(sizes, pointers, partial):
-    """Fill used[R, P] with the entries of a row's scores that labels[R, P] use.
+    """Fill used[R, P] with flat indices of the scores that labels[R, P] use.
 
-    Of scores ``[P, C]``, -1 for none; with ``partial`` in the last column those of rows
-    without a column. ``sizes`` are R, P and C, ``places`` the addresses of both.
-    Returns the first r whose labels are no matching, -1 if all are.
+    The scores are ``[P, C]``. -1 for rows without a column; with ``partial``, the last
+    column's entry instead. ``sizes`` are (R, P, C), ``pointers`` the addresses of
+    labels and used. Return the first r whose labels are no matching, -1 if all are
+    matchings.
     """
     R, P, C = sizes
     labels, used = (
@@ -106,6 +109,7 @@ def indices_of_pairs(sizes, pointers, partial):
                 is_matching &= j == -1
                 num_unmatched += 1
         if not partial:
+            # a full matching leaves rows unmatched only for lack of columns
             is_matching &= num_unmatched == max(P - Q, 0)
         if first_invalid < 0 and not is_matching:
             first_invalid = r
@@ -116,7 +120,7 @@ def indices_of_pairs(sizes, pointers, partial):
 def score_assignments(scores, unmatched_column, labels, values):
     """Fill values[B, K] with the scores of labels[B, K, P].
 
-    A row without a column, label -1, scores as in column ``alone``; 0 if that is -1.
+    A row of label -1 scores as in column ``unmatched_column``, or 0 if that is -1.
     """
     for b in range(len(labels)):
         for k in range(labels.shape[1]):
@@ -130,10 +134,10 @@ def score_assignments(scores, unmatched_column, labels, values):
 
 @kernel
 def decode_assignment(first, last, address, shape, partial, columns, values, feasible):
-    """Fill columns[B, P] of each row, -1 for none, the scores values[B], and found[B].
+    """Fill columns[B, P] of each row, -1 for none, values[B] and feasible[B].
 
-    The scores ``[B, P, Q]``, or ``[B, P, Q + 1]`` with ``partial``, of the type of the
-    values, are at an address. Rows that are left meet padding of score 0. O(N^3).
+    Scores ``[B, P, Q]``, or ``[B, P, Q + 1]`` with ``partial``, of the dtype of
+    ``values``, are at an address. Costs are padded to a square with 0. O(N^3).
     """
     _, P, C = shape
     scores = carray(address, shape, values)
@@ -152,6 +156,7 @@ def decode_assignment(first, last, address, shape, partial, columns, values, fea
                     cost[j, i] = -score
                 else:
                     cost[i, j] = -score
+            # each row has a column for itself that leaves it unmatched
             if partial:
                 cost[i, Q:] = np.inf
                 cost[i, Q + i] = -np.float64(scores[b, i, Q])
@@ -164,16 +169,17 @@ def decode_assignment(first, last, address, shape, partial, columns, values, fea
             j = rows[i] if is_transposed else mate[i]
             columns[b, i] = j if 0 <= j < Q else -1
             if columns[b, i] >= 0 or partial:
+                # from the scores: a sum of duals has more rounding
                 total += scores[b, i, j if 0 <= j < Q else Q]
         values[b] = total
 
 
 @kernel
 def best_assignment(first, last, scores, columns, u, v, feasible):
-    """Fill columns[B, N] of each row's column, prices u and v ``[B, N]``, found[B].
+    """Fill columns[B, N] of each row, duals u[B, N] and v[B, N], and feasible[B].
 
-    Columns take their cheapest row, rows that are left bid for columns, and the rest go
-    by shortest augmenting paths. O(N^3).
+    Column reduction, augmenting row reduction, then shortest augmenting paths for the
+    remaining rows. O(N^3).
 
     Source: Jonker and Volgenant, "A Shortest Augmenting Path Algorithm for Dense and
     Sparse Linear Assignment Problems" (1987).
@@ -190,12 +196,13 @@ def best_assignment(first, last, scores, columns, u, v, feasible):
             cost, columns[b], rows, u[b], v[b], int_scratch, float_scratch
         )
         for i in range(N):
+            # duals of the costs are minus those of the scores
             u[b, i], v[b, i] = -u[b, i], -v[b, i]
 
 
 @subroutine
 def _solve_assignment(cost, columns, rows, u, v, int_scratch, float_scratch):
-    """Match all rows; return whether that is possible."""
+    """Match all rows at minimal cost; return whether that is possible."""
     N = len(cost)
     free_rows, prev = int_scratch[0], int_scratch[1]
     columns[:] = -1
@@ -207,6 +214,7 @@ def _solve_assignment(cost, columns, rows, u, v, int_scratch, float_scratch):
             if cost[i, j] < v[j]:
                 v[j] = cost[i, j]
                 prev[j] = i
+    # column reduction: each column takes its cheapest row, if that is still free
     for j in range(N - 1, -1, -1):
         if v[j] == np.inf:
             return False
@@ -218,6 +226,7 @@ def _solve_assignment(cost, columns, rows, u, v, int_scratch, float_scratch):
         if columns[i] < 0:
             free_rows[count] = i
             count += 1
+    # two rounds, as in the paper: later rounds match few more rows
     for _ in range(2):
         count = _augmenting_row_reduction(cost, columns, rows, v, free_rows, count)
     for i in range(N):
@@ -241,13 +250,14 @@ def _solve_assignment(cost, columns, rows, u, v, int_scratch, float_scratch):
 
 @subroutine
 def _augmenting_row_reduction(cost, columns, rows, v, free_rows, count):
-    """Give each free row its cheapest column, and lower the column's price.
+    """Match free rows with their cheapest columns, and lower the columns' duals.
 
-    The price falls until the second cheapest column costs the row as much; the row that
-    had the column becomes free. Returns how many rows still are.
+    A dual falls until the second cheapest column is equally cheap. The column's
+    previous row becomes free. Return the number of rows that remain free.
     """
     N = len(cost)
     next_index = num_left = 0
+    # rows may displace each other many times: the remaining ones take shortest paths
     steps_left = 4 * N
     while next_index < count:
         i = free_rows[next_index]
@@ -269,7 +279,7 @@ def _augmenting_row_reduction(cost, columns, rows, v, free_rows, count):
         steps_left -= 1
         gap = second_cost - min_cost
         if not (gap > 0 and gap < np.inf) and rows[j] >= 0:
-            # the price stays: another column may cost as little, and be free
+            # the dual stays; another column of the same cost may be free
             if gap == 0 and rows[second_column] < 0:
                 j = second_column
             else:
@@ -292,22 +302,23 @@ def _augmenting_row_reduction(cost, columns, rows, v, free_rows, count):
 
 
 class PathSearch(NamedTuple):
-    """What a search for a shortest path fills, ``[N]`` each."""
+    """Arrays of a shortest augmenting path search, ``[N]`` each."""
 
-    column_duals: Any  # prices of the columns, -inf for those that are closed; used up
-    distance: Any  # least distances of columns that were not passed
+    column_duals: Any  # duals of the columns, -inf at closed ones; overwritten
+    distance: Any  # tentative distances, inf at scanned columns
     prev: Any  # the row before each column
-    order: Any  # the columns passed
-    final_distance: Any  # their distances
+    order: Any  # columns in the order in which they were scanned
+    final_distance: Any  # distances of the scanned columns
 
 
 @subroutine
 def shortest_augmenting_path(cost, rows, u, start, bound, search):
-    """The nearest free column from a row: it, its distance, and how many were passed.
+    """Return the nearest free column from a row, its distance, and the columns scanned.
 
-    Dijkstra over reduced costs: ``reach[j]`` is the least, over the rows i passed, of
-    ``d - u[i] + cost[i, j] - opened[j]``, with d the distance of i. The row that has
-    the nearest column is next. -1 for the column where none is nearer than ``bound``.
+    Dijkstra's algorithm over reduced costs: ``distance[j]`` is the minimum, over
+    scanned rows i, of ``d - u[i] + cost[i, j] - column_duals[j]``, with d the distance
+    of i. The row matched with the nearest column is scanned next. The column is -1 if
+    none is nearer than ``bound``.
     """
     column_duals, distance, prev, order, final_distance = search
     N = len(cost)
@@ -317,7 +328,7 @@ def shortest_augmenting_path(cost, rows, u, start, bound, search):
         base = path_length - u[i]
         min_distance, nearest = np.inf, -1
         for j in range(N):
-            # inf where the column is closed
+            # closed columns have h = inf, since their dual is -inf
             h = base + cost[i, j] - column_duals[j]
             distance_j = distance[j]
             if h < distance_j:
@@ -325,12 +336,13 @@ def shortest_augmenting_path(cost, rows, u, start, bound, search):
                 prev[j] = i
             if distance_j < min_distance:
                 min_distance, nearest = distance_j, j
+            # of equal distances a free column, which ends the search
             elif distance_j == min_distance and rows[j] < 0:
-                # of equally near ones a free column ends the search
                 nearest = j
         if not min_distance < bound:
             return -1, min_distance, num_scanned
         path_length = (
+            # distances cannot decrease, but for rounding; the first may be negative
             max(min_distance, path_length) if num_scanned > 0 else min_distance
         )
         if rows[nearest] < 0:
@@ -343,7 +355,7 @@ def shortest_augmenting_path(cost, rows, u, start, bound, search):
 
 @subroutine
 def update_duals(rows, u, v, start, final_distance, order, num_scanned, path_length):
-    """Update the prices after a shortest path of length ``total``."""
+    """Update the duals after a shortest augmenting path of length ``path_length``."""
     u[start] += path_length
     for k in range(num_scanned):
         j = order[k]
@@ -354,7 +366,7 @@ def update_duals(rows, u, v, start, final_distance, order, num_scanned, path_len
 
 @subroutine
 def augment_matching(columns, rows, prev, start, sink):
-    """Move each row of the path to the next column."""
+    """Move each row of the path from ``start`` to ``sink`` to its next column."""
     j = sink
     while True:
         i = prev[j]
@@ -366,20 +378,20 @@ def augment_matching(columns, rows, prev, start, sink):
 
 @kernel
 def max_marginal_gaps(first, last, scores, columns, u, v, gap):
-    """Fill lost[B, N, N]: how much a row must lose that has a column, of the maximum.
+    """Fill gap[B, N, N]: the loss of the maximum if row i must have column j.
 
-    By all shortest ways between rows, along which each takes the column of the next:
-    to force i onto j moves j's row along a path that ends at i's column. inf if there
-    is none. O(N^3). With the reduced costs ``r(i, j) = u(i) + v(j) - score(i, j)``,
+    Shortest alternating paths between all pairs of rows: to force i onto j moves j's
+    row along a path that ends at i's column. inf if no path exists. O(N^3), by Floyd
+    and Warshall. With the reduced costs ``r(i, j) = u(i) + v(j) - score(i, j)``,
 
-        way(i, k)  = r(i, column of k), then for each h in turn
-        way(i, k)  = min(way(i, k), way(i, h) + way(h, k))
-        lost(i, j) = r(i, j) + way(row of j, i)
+        path(i, k) = r(i, column of k), then for each h in turn
+        path(i, k) = min(path(i, k), path(i, h) + path(h, k))
+        gap(i, j)  = r(i, j) + path(row of j, i)
 
-    The inner loop is over k, along rows.
+    The inner loop runs over k, along rows.
 
     Source: Duchi et al., "Using Combinatorial Optimization within Max-Product Belief
-    Propagation" (2006), with weights that are reduced costs.
+    Propagation" (2006), with reduced costs as weights.
     """
     N = scores.shape[1]
     distances = arrays.empty((N, N))
@@ -390,8 +402,8 @@ def max_marginal_gaps(first, last, scores, columns, u, v, gap):
         for i in range(N):
             for k in range(N):
                 j = columns[b, k]
-                # rounding may leave them a little below 0
                 reduced = u[b, i] + v[b, j] - scores[b, i, j]
+                # negative only by rounding; Floyd-Warshall needs no negative cycles
                 distances[i, k] = max(reduced, 0.0) if i != k else 0.0
         for k in range(N):
             for i in range(N):

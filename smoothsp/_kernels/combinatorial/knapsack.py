@@ -1,14 +1,13 @@
-"""Best choices of bounded weight, and sums over all, in memory of few rows of a chart.
+"""0/1 knapsack: best packings, and sums over packings, with few rows of the chart.
 
-``tables`` are ``[B, N, 2]`` of scores for leaving out and for choosing each element,
--inf to forbid; ``weights[N]``, ``rooms[B]`` and ``lengths[B]`` are those of
-``oracles/large_knapsack.py``. With ``row[c]`` the value of all choices among the first
-elements that weigh c, the next element has
+``tables`` are scores ``[B, N, 2]`` of leaving out and of choosing an element, -inf to
+forbid; ``weights[N]``, ``capacities[B]`` and ``lengths[B]`` are as in
+``oracles/large_knapsack.py``. With ``row[c]`` the value of all choices of weight c
+among the elements so far, the next element of weight w gives
 
-    row[c] = either(row[c] + left out, row[c - weight] + chosen)
+    row[c] = combine(row[c] + score out, row[c - w] + score in)
 
-for c from the highest on, where ``either`` is the maximum or the logarithm of the sum
-of exponentials.
+from the highest c down, where ``combine`` is the maximum or logaddexp.
 """
 
 import math
@@ -24,20 +23,20 @@ from smoothsp._kernels.vectors import arrays
 def best_packing(
     first, last, tables, weights, capacities, lengths, outputs, values, feasible
 ):
-    """Fill outputs[B, N] of best choices, -1 past the length, values[B] and found[B].
+    """Fill outputs[B, N], -1 past the length, values[B] and feasible[B].
 
-    Rows hold values of choices that weigh at most c. One bit for each element and
-    weight tells whether the element is chosen.
+    Rows hold the best values of choices that weigh at most c. The choice at each
+    element and capacity is stored as one bit, so that N W choices take N W / 8 bytes.
     """
     N, max_capacity = tables.shape[1], 0
     for b in range(first, last):
         max_capacity = max(max_capacity, capacities[b])
-    num_words = max_capacity // 64 + 1
-    # beyond -inf for what weighs less than nothing, which no element leaves room for
-    before, after = arrays.empty((2, max_capacity + 64 * num_words))
+    num_uint64 = max_capacity // 64 + 1
+    # The first max_capacity entries are -inf: row[c - w] needs no test where c < w.
+    before, after = arrays.empty((2, max_capacity + 64 * num_uint64))
     before[:max_capacity] = after[:max_capacity] = -np.inf
-    bits = arrays.empty((N, num_words), np.uint64)
-    flags = arrays.zeros(64 * num_words, np.uint8)
+    bits = arrays.empty((N, num_uint64), np.uint64)
+    flags = arrays.zeros(64 * num_uint64, np.uint8)
     for b in range(first, last):
         capacity, shift = capacities[b], 0.0
         before[max_capacity:] = 0.0
@@ -45,19 +44,21 @@ def best_packing(
             score_out, score_in = tables[b, v, 0], tables[b, v, 1]
             w = weights[v]
             bits[v] = np.uint64(0)
+            # Otherwise the element is never chosen, and only shifts all values.
             if score_in > score_out and w <= capacity:
                 n = 64 * (capacity // 64 + 1)
                 left_out, shifted = (
                     before[max_capacity : max_capacity + n],
                     before[max_capacity - w : max_capacity - w + n],
                 )
-                _choose_larger(
+                _fill_larger_values(
                     left_out, shifted, score_out, score_in, after[max_capacity:], flags
                 )
                 _pack_bits(flags, capacity // 64 + 1, bits[v])
                 before, after = after, before
             else:
                 shift += score_out
+        # traced back from the full capacity: rows are of choices that weigh at most c
         outputs[b], total, c = -1, 0.0, capacity
         for v in range(lengths[b] - 1, -1, -1):
             is_chosen = np.int64(bits[v, c // 64] >> np.uint64(c % 64)) & 1
@@ -70,8 +71,11 @@ def best_packing(
 
 
 @subroutine
-def _choose_larger(values_out, values_in, score_out, score_in, out, flags):
-    """Fill the larger values of leaving out and choosing, and which it is."""
+def _fill_larger_values(values_out, values_in, score_out, score_in, out, flags):
+    """Fill the larger value of leaving out and choosing, and flags of choosing.
+
+    Ties leave the element out.
+    """
     for i in range(len(values_out)):
         value_out, value_in = values_out[i] + score_out, values_in[i] + score_in
         flags[i] = value_in > value_out
@@ -79,13 +83,13 @@ def _choose_larger(values_out, values_in, score_out, score_in, out, flags):
 
 
 @subroutine
-def _pack_bits(flags, num_words, bits):
-    """Fill the flags as bits of numbers."""
-    for word in range(num_words):
+def _pack_bits(flags, num_uint64, bits):
+    """Pack 64 flags into each of num_words numbers, the first one lowest."""
+    for index in range(num_uint64):
         packed = np.uint64(0)
         for i in range(64):
-            packed |= np.uint64(flags[64 * word + i]) << np.uint64(i)
-        bits[word] = packed
+            packed |= np.uint64(flags[64 * index + i]) << np.uint64(i)
+        bits[index] = packed
 
 
 @kernel
@@ -101,11 +105,12 @@ def forward_backward(
     values,
     marginals,
 ):
-    """Fill values[B], and with ``inwards`` parts[B, N, 2] of leaving out and choosing.
+    """Fill values[B] and, if ``with_marginals``, marginals[B, N, 2] of out and in.
 
-    With ``soft`` log-partitions and probabilities, else maxima and max-marginals. One
-    pass over the elements keeps every Kth row, K the root of N; the second goes back
-    and computes K rows at a time again. 0 or -inf past the length.
+    With ``is_soft`` log-partitions and probabilities, otherwise maxima and
+    max-marginals. Marginals are 0 or -inf past the length. The forward pass stores
+    every Kth row, K the square root of N; the backward pass recomputes K rows at a
+    time. Memory: O(W sqrt(N)).
     """
     N = tables.shape[1]
     max_capacity = 0
@@ -133,6 +138,7 @@ def forward_backward(
         if not with_marginals:
             continue
         marginals[b] = 0.0 if is_soft else -np.inf
+        # not -inf above 0: the suffix holds choices that weigh at most c
         suffix[:] = 0.0
         for begin in range((m - 1) // K * K, -1, -K):
             end = min(begin + K, m)
@@ -159,7 +165,8 @@ def forward_backward(
 
 @subroutine
 def _add_element(row, capacity, w, score, is_soft):
-    """Update the row for one more element."""
+    """Update row[:capacity + 1] in place for one more element of weight w."""
+    # downwards: row[c - w] is still that of the elements before
     for c in range(capacity, -1, -1):
         value_in = row[c - w] + score[1] if c >= w else -np.inf
         row[c] = _max_or_logaddexp(row[c] + score[0], value_in, is_soft)
@@ -167,7 +174,7 @@ def _add_element(row, capacity, w, score, is_soft):
 
 @subroutine
 def _max_or_logaddexp(a, b, is_soft):
-    """The larger of two, or the logarithm of the sum of their exponentials."""
+    """Return the maximum of a and b or, if ``is_soft``, log(exp(a) + exp(b))."""
     high, low = max(a, b), min(a, b)
     if is_soft and low > -np.inf:
         return high + math.log1p(math.exp(low - high))
@@ -176,10 +183,10 @@ def _max_or_logaddexp(a, b, is_soft):
 
 @subroutine
 def _element_marginals(prefix, suffix, capacity, w, score, total, is_soft, marginals_v):
-    """Fill the values of choices without and with an element.
+    """Fill marginals_v[2]: the values of all choices without and with element v.
 
-    ``before[c]`` is of choices among earlier elements that weigh c, ``behind[c]`` of
-    choices among later ones that weigh at most c.
+    ``prefix[c]`` is the value of choices of weight c among earlier elements,
+    ``suffix[c]`` of choices of weight at most c among later ones.
     """
     for choice in range(2):
         weight_of_choice = w if choice else 0

@@ -1,4 +1,4 @@
-"""Best spanning trees of undirected graphs, edge by edge."""
+"""Kruskal's algorithm: best spanning trees of undirected graphs."""
 
 import numpy as np
 
@@ -9,13 +9,14 @@ from smoothsp._kernels.vectors import arrays
 
 @kernel
 def best_spanning_tree(first, last, edges, index, order, nodes, trees, feasible):
-    """Fill trees[B, E] with 1 for the edges of a best tree, 0 for others.
+    """Fill trees[B, E], 1 at the edges of a best tree and 0 elsewhere, and feasible[B].
 
-    edges[B, E] are scores, index[1 or B, E, 2] their nodes, below nodes[B]; those of -1
-    are none, and get -1. order[B, E] are edges, the best first. found[b] says whether
-    there is any tree. Kruskal's algorithm: the best edge that closes no cycle.
+    edges[B, E] are scores, index[1 or B, E, 2] their end nodes, below nodes[B]. Edges
+    of node -1 are padding, and their trees entry is -1. order[B, E] lists the edges,
+    best first. The next best edge that closes no cycle is added until the tree spans.
     """
     E = edges.shape[1]
+    # union-find; a spanning tree of more than E + 1 nodes cannot exist
     root = arrays.empty(E + 1, np.int64)
     for b in range(first, last):
         edge_nodes = index[b if len(index) > 1 else 0]
@@ -41,9 +42,9 @@ def best_spanning_tree(first, last, edges, index, order, nodes, trees, feasible)
 
 @kernel
 def are_spanning_trees(index, nodes, y, is_tree):
-    """Fill answer[B, K]: whether y[B, K, E] are 1 at a spanning tree, and 0 elsewhere.
+    """Fill is_tree[B, K]: whether y[B, K, E] is 1 on a spanning tree and 0 elsewhere.
 
-    Arguments as of ``best``; what y is at edges of -1 is not read.
+    Arguments as of ``best_spanning_tree``; y is not read at padding.
     """
     B, K, E = y.shape
     root = arrays.empty(E + 1, np.int64)
@@ -68,7 +69,7 @@ def are_spanning_trees(index, nodes, y, is_tree):
 
 @subroutine
 def _find_root(root, v):
-    """The node that stands for all that are joined with v; paths are halved."""
+    """Return the representative of v's component, halving the path to it."""
     while root[v] != v:
         root[v] = root[root[v]]
         v = root[v]

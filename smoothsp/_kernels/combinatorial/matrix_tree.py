@@ -1,19 +1,20 @@
-"""Sums over all spanning trees of heads: the matrix-tree theorem without a subtraction.
+"""Matrix-tree theorem by elimination without subtractions: sums over dependency trees.
 
-Words are eliminated one at a time, from the last. Word k has the weights of its heads
-``w[i, k]``, of sum D, and all trees sum to D times those of the other words, where
-``w[i, j]`` has become ``w[i, j] + w[i, k] w[k, j] / D``: a sum of positive numbers,
-however far they spread. That is Gaussian elimination of the Laplacian with its diagonal
-taken from what is left of the columns.
+Words are eliminated one at a time, from the last. Word k has weights of heads
+``w[i, k]``, of sum D. The sum over all trees is D times that of the remaining words,
+where ``w[i, j]`` has become ``w[i, j] + w[i, k] w[k, j] / D``. This is Gaussian
+elimination of the Laplacian whose diagonal is recomputed as the sum of the remaining
+columns (Grassmann, Taksar and Heyman, 1985). All terms are positive, so that no digits
+cancel, however far the weights spread.
 
-``arcs`` are ``[B, n + 1, n + 1]``, head and modifier, computed in float64; of these
-what no tree uses is never read. With ``single`` exactly one word has the root for its
-head: the root's weights count as infinitely small, so that D is the sum over words, but
-for the last word.
+``arcs`` are scores ``[B, n + 1, n + 1]``, head and modifier, computed in float64. The
+diagonal and column 0 are not read. With ``single_root`` exactly one word has the root
+as its head: the root's weights count as infinitely small, so that D is the sum over
+words, except for the last word to be eliminated.
 
-A room holds matrices with rows of whole vectors: by head and modifier the weights,
-those that elimination works on, and the derivatives; by modifier and head the
-derivatives again; then rows of D, of mixed derivatives, and of sums.
+Scratch has four matrices with rows of whole vectors: weights, reduced weights and the
+gradient, each by head and modifier, then the gradient by modifier and head. Then there
+are three rows: D, mixed derivatives, and sums.
 """
 
 import math
@@ -44,9 +45,10 @@ from smoothsp._kernels.vectors.simd_masked import (
     store_masked,
 )
 
-# Below this chance that heads drawn one by one make a tree, exponents may run out.
+# Log-probability that independently drawn heads form a tree. Below it, exponents may
+# leave the range of float64.
 MIN_LOG_RATIO = -600.0
-# One over a smaller sum may leave float64.
+# The reciprocal of a smaller sum may overflow.
 MIN_SUM = 1e-300
 LANES = 8
 NEG_INF = -np.inf
@@ -64,10 +66,10 @@ def matrix_tree(
     out_of_range,
     marginals,
 ):
-    """Fill value[B], the log-partition, and, if ``inwards``, chances[B, n + 1, n + 1].
+    """Fill value[B], the log-partition, and, with ``with_marginals``, marginals.
 
-    Rows whose weights spread beyond the exponents of float64 are marked in far[B], for
-    ``matrix_tree_log_space`` to answer.
+    ``marginals`` are ``[B, n + 1, n + 1]``. Rows whose weights exceed the exponent
+    range of float64 are flagged in out_of_range[B], for ``matrix_tree_log_space``.
     """
     size = arcs.shape[1]
     scratch = make_scratch(size)
@@ -86,7 +88,7 @@ def matrix_tree(
 
 @subroutine
 def make_scratch(size):
-    """The room for rows of ``size`` heads."""
+    """Scratch for rows of ``size`` heads: four matrices and three rows."""
     row_width = round_up_to_lanes(size)
     return arrays.zeros((4, size * row_width + LANES)), arrays.zeros(
         (3, row_width + LANES)
@@ -95,16 +97,16 @@ def make_scratch(size):
 
 @subroutine(forceinline=True)
 def round_up_to_lanes(size):
-    """The length of a row of a matrix, in whole vectors."""
+    """Length of a matrix row in whole vectors."""
     return (size + LANES - 1) // LANES * LANES
 
 
 @subroutine
 def fill_weights(arcs, b, n, single_root, scratch):
-    """Fill the weights of a row, of which the largest of each word is 1.
+    """Fill the weights of a row, scaled so that the largest of each word is 1.
 
-    Returns the logarithm of what they were divided by, and that of the product of their
-    sums, which bounds the sum over trees.
+    Return the logarithm of the scales' product, and the logarithm of the product of the
+    words' sums, which bounds the sum over trees.
     """
     scores_span, size = span(arcs), arcs.shape[1]
     row_offset, row_width = b * size * size, round_up_to_lanes(size)
@@ -117,10 +119,11 @@ def fill_weights(arcs, b, n, single_root, scratch):
                 scores_span, row_offset + i * size + v, max(n + 1 - v, 0), neg_inf_lanes
             )
             store(w, i * row_width + v, row)
-        # what no tree uses
+        # column 0 and the diagonal are no arcs
         put(w, i * row_width, NEG_INF)
         put(w, i * row_width + i, NEG_INF)
     shift, root = 0.0, NEG_INF
+    # one vector of modifiers at a time: sums over heads need no reduction
     for v in range(0, row_width, LANES):
         top = neg_inf_lanes
         for i in range(lowest, n + 1):
@@ -134,6 +137,7 @@ def fill_weights(arcs, b, n, single_root, scratch):
             part = exp(load(w, i * row_width + v) - top)
             store(w, i * row_width + v, part)
             total = total + part
+        # padding has sum 0, and its logarithm would be -inf
         store(totals, v, maximum(total, ones))
         if single_root:
             scores = load(w, v) - top
@@ -142,6 +146,7 @@ def fill_weights(arcs, b, n, single_root, scratch):
     log_product = _log_of_product(totals, row_width, totals)
     if single_root and n > 0:
         shift += root
+        # each of the n words may have the root, with a weight of at most 1
         log_product += math.log(n)
         top = splat(root if root > NEG_INF else 0.0)
         for v in range(0, row_width, LANES):
@@ -151,13 +156,14 @@ def fill_weights(arcs, b, n, single_root, scratch):
 
 @subroutine(forceinline=True)
 def _log_of_product(factors, count, offset):
-    """The log of the product of ``count`` normal positive numbers, in whole vectors.
+    """Logarithm of the product of ``count`` normal positive numbers, in whole vectors.
 
-    Writes one vector at ``place``.
+    One vector is written at ``offset`` as scratch.
     """
     power, mantissas = splat(0.0), splat(1.0)
     for v in range(0, count, LANES):
         x = load(factors, v)
+        # exponents are split off: one logarithm for all factors, and no overflow
         mantissas = mantissas * mantissa(x)
         power = power + exponent(x) + exponent(mantissas)
         mantissas = mantissa(mantissas)
@@ -170,10 +176,10 @@ def _log_of_product(factors, count, offset):
 
 @subroutine
 def eliminate(n, single_root, scratch):
-    """The logarithm of the sum over trees; -inf where a word has lost all heads.
+    """Return the logarithm of the sum over trees, -inf if a word has no head left.
 
-    Right of the diagonal are the weights that arcs had when their modifier was
-    eliminated; left of it those that arcs had when their head was, over its sum D.
+    Entries right of the diagonal keep the weight of the arc when its modifier was
+    eliminated. Entries left of it keep the weight when its head was, divided by D.
     """
     row_width = scratch[1].shape[1] - LANES
     w, reduced = aligned_span(scratch[0][0]), aligned_span(scratch[0][1])
@@ -189,7 +195,7 @@ def eliminate(n, single_root, scratch):
             return NEG_INF
         put(row_sums, k, mass)
         inverse_sum = splat(1 / mass)
-        # column k - 1 first, since the next sum waits for it
+        # the vector of column k - 1 first: the next sum depends on it
         for v in range((k - 1) // LANES * LANES, -1, -LANES):
             part = load_masked(reduced, k * row_width + v, k - v, zero) * inverse_sum
             store_masked(reduced, k * row_width + v, k - v, part)
@@ -203,9 +209,9 @@ def eliminate(n, single_root, scratch):
 
 @subroutine(forceinline=True)
 def _column_sum(rows, first, last, offset, row_width):
-    """The sum over rows from first to last of the number at ``place``, four at a time.
+    """Sum of the entries at ``offset`` of rows ``first`` to ``last``.
 
-    Each sum waits for its last term.
+    Four partial sums, since each addition depends on the previous one of its sum.
     """
     a = b = c = d = 0.0
     r = first
@@ -226,9 +232,10 @@ def _column_sum(rows, first, last, offset, row_width):
 def _weighted_row_sum(
     factors, factors_offset, step, rows, first, last, offset, row_width
 ):
-    """The vector at ``place`` of rows from first to last, times ``factors[at + ...]``.
+    """Weighted sum of the vectors at ``offset`` of rows ``first`` to ``last``.
 
-    Four sums at a time, as in ``_sum_down``.
+    The weight of row r is ``factors[factors_offset + r step]``. Four partial sums, as
+    in ``_column_sum``.
     """
     a, b, c, d = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     r = first
@@ -248,9 +255,11 @@ def _weighted_row_sum(
 
 @subroutine
 def fill_gradient(n, single_root, scratch):
-    """Fill ``d log(sum) / d w``, from what ``eliminate`` left.
+    """Fill ``d log(sum) / d w`` from the arrays that ``eliminate`` filled.
 
-    In the sums below each term is a weight times a derivative: a chance.
+    This is reverse-mode differentiation of the elimination, from the first word to the
+    last. In each sum the terms are products of a weight and a derivative, which are
+    probabilities.
     """
     row_width = scratch[1].shape[1] - LANES
     reduced = aligned_span(scratch[0][1])
@@ -263,6 +272,7 @@ def fill_gradient(n, single_root, scratch):
     for k in range(1, n + 1):
         row_offset = k * row_width
         inverse_sum = 1 / get(row_sums, k)
+        # probability that k has a child among the words below it
         children = zero
         for v in range(0, k, LANES):
             # row k, by modifier: derivatives in the weights of arcs from k
@@ -283,13 +293,14 @@ def fill_gradient(n, single_root, scratch):
         if single_root and k > 1:
             put(gradient_t, row_offset, get(mixed, 0))
         for i in range(k):
+            # both layouts: sums over heads and sums over modifiers each read along rows
             put(gradient, i * row_width + k, get(gradient_t, row_offset + i))
             put(gradient_t, i * row_width + k, get(gradient, row_offset + i))
 
 
 @subroutine
 def _store_marginals(n, out_of_range, size, b, scratch, marginals):
-    """Chances of a row: weights times derivatives, 0 where there is no arc."""
+    """Store a row's marginals, weights times derivatives; 0 where there is no arc."""
     row_width, out = scratch[1].shape[1] - LANES, span(marginals)
     w, gradient = aligned_span(scratch[0][0]), aligned_span(scratch[0][2])
     zero = splat(0.0)
@@ -298,5 +309,6 @@ def _store_marginals(n, out_of_range, size, b, scratch, marginals):
             part = zero
             if i <= n and not out_of_range:
                 part = load(w, i * row_width + v) * load(gradient, i * row_width + v)
+                # differences in the gradient may be negative by rounding
                 part = maximum(part, zero)
             store_masked(out, (b * size + i) * size + v, size - v, part)

@@ -1,8 +1,8 @@
-"""Sums over spanning trees, their chances, and how these move: in log space.
+"""Matrix-tree theorem in log space: log-partition, marginals and their tangents.
 
-The elimination of ``matrix_tree``, kept as logarithms and shares: of the heads of an
-eliminated word, p, and of the way over it in an arc of the others, r. For k from n to
-1, and i, j below k,
+The elimination of ``matrix_tree``, with logarithms and fractions: p, the probabilities
+of the heads of an eliminated word, and r, the fraction of an arc's new weight that is
+the path over that word. For k from n to 1, and i, j below k,
 
     D_k       = sum_i w(i, k),    p_k(i) = w(i, k) / D_k
     w(i, j)  += p_k(i) w(k, j),   r_k(i, j) = p_k(i) w(k, j) / w(i, j)
@@ -15,16 +15,16 @@ words below k:
     P(i, k)   = sum_j P(i, j) r_k(i, j) + p_k(i) (1 - sum_ij P(i, j) r_k(i, j))
     P(i, j)  -= P(i, j) r_k(i, j)
 
-Derivatives along a direction are computed beside these, for v = d log w:
+Tangents along a direction are computed beside these, with v = d log w:
 
     dp_k(i)    = p_k(i) (v(i, k) - sum_h p_k(h) v(h, k))
     dr_k(i, j) = r_k (1 - r_k) (v of the path over k - v(i, j))
 
-The r of all k are stored, n^3 numbers and their derivatives, since they are read in the
+The r of all k and their tangents, 2 n^3 numbers, are stored, since they are read in the
 opposite order.
 
-A weight is ``t^e`` times its exponential, t infinitely small: e is 1 at the root where
-exactly one word may have it for its head, and sums keep the terms of least e.
+A weight is ``t^e`` times its exponential, with t infinitely small. With a single root,
+e is 1 for arcs from the root, and sums keep the terms of the smallest e.
 """
 
 import math
@@ -48,10 +48,9 @@ def matrix_tree_jvp(
     marginals,
     marginal_tangents,
 ):
-    """Fill value[B], and chances and moved, both as arcs ``[B, n + 1, n + 1]``.
+    """Fill value[B], marginals and marginal_tangents, both ``[B, n + 1, n + 1]``.
 
-    ``moved`` is how chances change along the direction ``along``: the Hessian of the
-    log-partition times it.
+    ``marginal_tangents`` is the Hessian of the log-partition times ``direction``.
     """
     size = arcs.shape[1]
     scratch = make_scratch(size)
@@ -69,7 +68,7 @@ def matrix_tree_jvp(
 
 @subroutine
 def make_scratch(size):
-    """Logarithms, orders, directions, shares p and how they move, chances' moves, r."""
+    """Log-weights, orders e, their tangents, p, dp, tangents of marginals, r and dr."""
     square = (size, size)
     logs, log_weight_tangent, head_probs, head_prob_tangents, marginal_tangents = (
         arrays.zeros(square),
@@ -93,7 +92,7 @@ def make_scratch(size):
 
 @subroutine
 def matrix_tree_row(scores, n, single_root, direction, scratch, marginals):
-    """The log-partition of one row; fills chances, and how they move in the room."""
+    """Return a row's log-partition; fill marginals and, in the scratch, tangents."""
     logs, orders, log_weight_tangent, p, dp, marginal_tangents, r = scratch
     shift = 0.0
     for j in range(1, n + 1):
@@ -103,6 +102,8 @@ def matrix_tree_row(scores, n, single_root, direction, scratch, marginals):
                 top = max(top, scores[i, j])
         if top == -np.inf:
             return -np.inf
+        # each word's largest weight becomes 1, which moves the log-partition by its
+        # logarithm
         shift += top
         for i in range(n + 1):
             logs[i, j] = scores[i, j] - top if i != j else -np.inf
@@ -119,16 +120,17 @@ def matrix_tree_row(scores, n, single_root, direction, scratch, marginals):
         value += mass
         _eliminate_word(logs, orders, log_weight_tangent, r, k)
     for k in range(1, n + 1):
-        _add_word_back(marginals, marginal_tangents, p, dp, r, k)
+        _add_word_to_marginals(marginals, marginal_tangents, p, dp, r, k)
     return shift + value
 
 
 @subroutine
 def _fill_head_probabilities(logs, orders, log_weight_tangent, p, dp, k):
-    """Fill shares p of k's heads; return the log of their weights' sum, subtracted."""
+    """Fill p of k's heads and normalise their weights; return the log of their sum."""
     order, top = np.int64(2**62), -np.inf
     for i in range(k):
         if logs[i, k] > -np.inf:
+            # terms of higher order vanish beside the lowest
             if orders[i, k] < order:
                 order, top = orders[i, k], -np.inf
             if orders[i, k] == order:
@@ -155,7 +157,7 @@ def _fill_head_probabilities(logs, orders, log_weight_tangent, p, dp, k):
 
 @subroutine
 def _eliminate_word(logs, orders, log_weight_tangent, r, k):
-    """Add to each arc of the others the path over k, of share ``r[0, k]``."""
+    """Add to each arc (i, j) the path over k, of fraction ``r[0, k, i, j]``."""
     for i in range(k):
         for j in range(1, k):
             r[0, k, i, j] = r[1, k, i, j] = 0.0
@@ -164,6 +166,7 @@ def _eliminate_word(logs, orders, log_weight_tangent, r, k):
                 continue
             order = orders[i, k] + orders[k, j]
             path_tangent = log_weight_tangent[i, k] + log_weight_tangent[k, j]
+            # the path replaces an arc that is infinitely smaller
             if logs[i, j] == -np.inf or order < orders[i, j]:
                 fraction = 1.0
             elif order > orders[i, j]:
@@ -192,8 +195,8 @@ def _eliminate_word(logs, orders, log_weight_tangent, r, k):
 
 
 @subroutine
-def _add_word_back(marginals, marginal_tangents, p, dp, r, k):
-    """Chances with k among the words, from those without it, and how they move."""
+def _add_word_to_marginals(marginals, marginal_tangents, p, dp, r, k):
+    """Fill marginals and tangents with k among the words, from those without it."""
     path_mass = path_mass_tangent = 0.0
     for i in range(k):
         a = da = 0.0
@@ -219,4 +222,5 @@ def _add_word_back(marginals, marginal_tangents, p, dp, r, k):
         marginal_tangents[i, k] += (
             dp[i, k] * (1 - path_mass) - p[i, k] * path_mass_tangent
         )
+        # 1 - path_mass may be negative by rounding
         marginals[i, k] = max(marginals[i, k], 0.0)

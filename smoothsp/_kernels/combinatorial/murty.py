@@ -1,19 +1,21 @@
-"""The k best assignments, each new one a single shortest path from an old one.
+"""Murty's algorithm: the k best assignments, each by one shortest augmenting path.
 
-Those that differ from an assignment first in row p keep the columns of the rows before:
-p, without its column, finds the shortest path to one, and only rows on that path change
-their columns. Only the k best candidates are kept, and a path that gets longer than the
-last of them is given up. Lengths are reduced costs,
+The successors of an assignment are its best changes whose first differing row is p, for
+each p. Rows before p keep their columns. Row p loses its column and takes the shortest
+augmenting path to it from another; only rows on that path change. At most the k best
+candidates are stored, and a search ends when its path exceeds the worst of them.
+Lengths are reduced costs,
 
     cost(i, j) - u(i) - v(j) >= 0,    0 where i has j
 
-where cost, u and v are minus the scores and prices of ``jonker_volgenant``. A candidate
-costs as much as the old assignment and its path together. Prices are updated along the
-path.
-Each candidate stores its own, so that its successors are single paths again.
+where cost, u and v are minus the scores and duals of ``jonker_volgenant``. The cost of
+a candidate is that of the old assignment plus the length of its path. Duals are updated
+along the path and stored with the candidate, so that its successors need single paths,
+too.
 
-Source: Murty (1968); Miller, Stone and Cox, "Optimizing Murty's Ranked Assignment
-Method" (1997).
+Source: Murty, "An Algorithm for Ranking all the Assignments in Order of Increasing
+Cost" (1968); Miller, Stone and Cox, "Optimizing Murty's Ranked Assignment Method"
+(1997).
 """
 
 import numpy as np
@@ -32,15 +34,15 @@ from smoothsp._kernels.vectors.arrays import copy
 
 @kernel
 def k_best_assignments(first, last, scores, num_real, solution, outputs, valid):
-    """Fill outputs[B, k, real] and exist[B, k] after ``jonker_volgenant.best``.
+    """Fill outputs[B, k, num_real] and valid[B, k], best first.
 
-    The first ``real`` rows tell assignments apart; the others are padding. ``solved``
-    are the four arrays that it filled.
+    Only the first ``num_real`` rows distinguish assignments; the others are padding.
+    ``solution`` has the four arrays that ``jonker_volgenant.best_assignment`` fills.
     """
     columns, u, v, feasible = solution
     N, k = scores.shape[1], outputs.shape[1]
     cost = arrays.empty((N, N))
-    # candidates: values, prices, columns, first differing rows, what these may not take
+    # candidates: cost, duals, columns, first row that differs, columns excluded in it
     value, prices = arrays.empty(k), arrays.empty((k, 2, N))
     candidate_columns, (first_free_row, age) = (
         arrays.empty((k, N), np.int64),
@@ -71,7 +73,7 @@ def k_best_assignments(first, last, scores, num_real, solution, outputs, valid):
         first_free_row[0] = age[0] = 0
         excluded[0] = False
         for t in range(k):
-            # of equal ones the oldest: the best k are then a prefix of the best k + 1
+            # of equal ones the oldest: the k best are then a prefix of the k + 1 best
             best_candidate = 0
             for i in range(1, k):
                 if value[i] < value[best_candidate] or (
@@ -94,10 +96,10 @@ def k_best_assignments(first, last, scores, num_real, solution, outputs, valid):
             )
             value[best_candidate] = np.inf
             for p in range(first_row, num_real):
-                # room for the k - t - 1 best only
+                # only the k - t - 1 best candidates can still be listed
                 slot = _replacement_slot(value, age, k - t - 1)
                 bound = value[slot] - current_value
-                # rounding decides below, where scores are compared
+                # slack for rounding of path lengths; exact costs are compared below
                 bound += 1e-9 * (1 + abs(value[slot]) + abs(current_value))
                 copy(listed, new)
                 copy(listed_prices.ravel(), new_prices.ravel())
@@ -138,6 +140,7 @@ def k_best_assignments(first, last, scores, num_real, solution, outputs, valid):
                 value[slot] = candidate
                 candidate_columns[slot] = new
                 prices[slot] = new_prices
+                # age orders candidates by (t, p), whichever slots they are in
                 first_free_row[slot], age[slot] = p, 1 + t * num_real + p
                 for j in range(N):
                     excluded[slot, j] = j == listed[p] or (
@@ -147,9 +150,9 @@ def k_best_assignments(first, last, scores, num_real, solution, outputs, valid):
 
 @subroutine
 def _replacement_slot(value, age, max_candidates):
-    """Where the next candidate is stored.
+    """Slot for the next candidate: a free one, or the worst one's if there are enough.
 
-    In a free place, or in that of the worst if there are ``most`` already.
+    Enough are ``max_candidates``; of equally bad ones the latest is replaced.
     """
     count, free, worst = 0, -1, -1
     for i in range(len(value)):
@@ -165,6 +168,10 @@ def _replacement_slot(value, age, max_candidates):
 
 @subroutine
 def _assignment_cost(cost, columns, num_real):
+    """Return the sum of the costs of all rows.
+
+    Padding rows count, too: their costs are 0 or those of unmatched rows.
+    """
     total = 0.0
     for i in range(len(columns)):
         total += cost[i, columns[i]]

@@ -1,4 +1,4 @@
-"""The largest of the scores of each row, as many as bounds allow."""
+"""Quickselect: the elements of highest scores, within bounds of their number."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from smoothsp._kernels.vectors.arrays import carray
 
 @kernel
 def best_subset(first, last, address, shape, like, bounds, pointers):
-    """Fill the best subsets ``[B, N]``, -1 past the length, and what they use.
+    """Fill the best subset of each row, its score, and the elements that it uses.
 
-    Scores ``[B, N]``, of the type of ``like``, are at an address; ``bounds[B]`` are
-    least and largest size, and length. ``places`` are addresses of the subsets, and of
-    their scores ``[B]``; of int32 ``[B, N]`` for the elements that they use, -1 for
-    none; and of the scores as two numbers ``[B, 2]``. The last two may be 0. O(N) on
-    average.
+    Scores ``[B, N]``, of the dtype of ``like``, are at an address; ``bounds[B]`` are
+    smallest size, largest size and length. ``pointers`` are the addresses of labels
+    ``[B, N]``, -1 past the length; of their scores ``[B]``; of int32 indices ``[B, N]``
+    of chosen elements, -1 for none; and of the scores as two float64 ``[B, 2]``. The
+    last two may be 0. O(N) on average.
     """
     B, N = shape
     scores, values = carray(address, shape, like), carray(pointers[1], (B,), like)
@@ -29,7 +29,7 @@ def best_subset(first, last, address, shape, like, bounds, pointers):
     for b in range(first, last):
         low, high, m = bounds[b]
         row = scores[b]
-        # above this all are chosen, and of those that equal it some
+        # All scores above the threshold are chosen, and the first num_ties equal to it.
         threshold, num_ties = 0.0, 0
         above = 0
         for v in range(m):
@@ -38,7 +38,7 @@ def best_subset(first, last, address, shape, like, bounds, pointers):
         if size != above:
             for v in range(m):
                 buffer[v] = row[v]
-            threshold = _select_rank(buffer, m, size) if size > 0 else np.inf
+            threshold = _select_nth_largest(buffer, m, size) if size > 0 else np.inf
             num_ties = size
             for v in range(m):
                 num_ties -= row[v] > threshold
@@ -55,6 +55,7 @@ def best_subset(first, last, address, shape, like, bounds, pointers):
                 x = np.float64(row[v])
                 before = total
                 total = before + x
+                # TwoSum (Knuth): the rounding error of each addition is exact
                 part = total - before
                 error += (before - (total - part)) + (x - part)
         values[b] = total + error
@@ -63,8 +64,8 @@ def best_subset(first, last, address, shape, like, bounds, pointers):
 
 
 @subroutine
-def _select_rank(buffer, m, rank):
-    """The number of rank ``size``, from the largest on, of the first m; moves them."""
+def _select_nth_largest(buffer, m, rank):
+    """Return the score of rank ``rank``, 1 the largest, of the first m; permute m."""
     first, last, k = 0, m - 1, rank - 1
     while first < last:
         middle = (first + last) // 2
@@ -73,6 +74,7 @@ def _select_rank(buffer, m, rank):
             buffer[middle],
             buffer[last],
         )
+        # median of three: sorted input stays linear
         pivot = max(
             min(low_value, middle_value), min(max(low_value, middle_value), high_value)
         )

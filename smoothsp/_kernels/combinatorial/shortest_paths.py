@@ -1,17 +1,17 @@
-"""Best paths of directed graphs, and the k best without a cycle.
+"""Shortest paths of directed graphs (Dijkstra, Bellman-Ford); k loopless ones (Yen).
 
 A graph is ``begin[V + 1]``, ``order[E]``, ``tail[E]`` and ``head[E]``: the arcs that
 leave node v are ``order[begin[v]:begin[v + 1]]``, arc e goes from ``tail[e]`` to
-``head[e]``, -1 for none. ``graphs`` has a first axis more, and row b has the graph
-``which[b]``. ``scores[B, E]`` are minus lengths, -inf to forbid; ``ends[B, 2]`` are
-source and target. Where scores are positive, length ``l_e`` becomes
-``l_e + h(tail) - h(head) >= 0``, h the distances from the source, which adds the same
-to all paths (Johnson, 1977). Both searches apply
+``head[e]``, -1 for padding. ``graphs`` are such arrays with a leading axis, and row b
+has the graph ``graph_of_row[b]``. ``scores[B, E]`` are minus lengths, -inf to forbid;
+``endpoints[B, 2]`` are source and target. If scores are positive, the length ``l_e``
+becomes ``l_e + h(tail) - h(head) >= 0``, with h the distances from the source. This
+adds the same constant to all paths (Johnson, 1977). Both searches apply
 
     distance(head) = min over arcs e into it of distance(tail) + l_e
 
-Bellman in rounds over all arcs, where some length is negative, and Dijkstra by nodes in
-the order of their distance, until the target.
+Bellman-Ford in rounds over all arcs, where lengths are negative; Dijkstra node by node,
+in the order of their distances, until the target.
 
 Source: Dijkstra (1959), with a binary heap; Bellman (1958) for h; Yen, "Finding the K
 Shortest Loopless Paths in a Network" (1971), in Lawler's form (1972).
@@ -24,7 +24,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
-# What ``found`` says of a row.
+# values of ``status``: no path, a path, a cycle of positive score
 NO_PATH, PATH, CYCLE = 0, 1, 2
 _ROUNDING = 2.0**-52
 
@@ -33,9 +33,9 @@ _ROUNDING = 2.0**-52
 def shortest_path(
     first, last, scores, graphs, graph_of_row, endpoints, outputs, values, status
 ):
-    """Fill outputs[B, E] with 1 for the arcs of a best path, -1 for arcs that lack.
+    """Fill outputs[B, E]: 1 at the arcs of a best path, 0 elsewhere, -1 at padding.
 
-    Others have 0. values[B]: scores; found[B]: NO_PATH, PATH or CYCLE.
+    values[B] are scores; status[B] is NO_PATH, PATH or CYCLE.
     """
     V, E = graphs[0].shape[1] - 1, scores.shape[1]
     length, h, scratch = arrays.empty(E), arrays.empty(V), _make_scratch(V)
@@ -64,6 +64,7 @@ def shortest_path(
         while v != source:
             outputs[b, last_arc[v]] = 1
             v = tail[last_arc[v]]
+        # summed from the scores, since reduced lengths have lost digits
         values[b] = 0.0
         for e in range(E):
             if outputs[b, e] == 1:
@@ -74,22 +75,23 @@ def shortest_path(
 def k_shortest_paths(
     first, last, scores, graphs, graph_of_row, endpoints, outputs, status
 ):
-    """Fill outputs[B, k, E] as ``best``, best first, and found[B, k].
+    """Fill outputs[B, k, E] as ``shortest_path``, best first, and status[B, k].
 
-    Each new path leaves a listed one at one node, by another arc than those that listed
-    paths with the same beginning take: a best path in what is left of the graph.
+    Yen's algorithm: a new path deviates from a listed path at a spur node, by an arc
+    other than those of listed paths with the same prefix. It is a shortest path in the
+    rest of the graph.
     """
     V, E, k = graphs[0].shape[1] - 1, scores.shape[1], outputs.shape[1]
     length, h, scratch = arrays.empty(E), arrays.empty(V), _make_scratch(V)
     is_free, is_banned = arrays.empty(V, np.bool_), arrays.empty(E, np.bool_)
-    # paths as their arcs in order: those that are listed, then candidates, of which
-    # never more are kept than are still to be listed
+    # Listed paths, then candidates, as arcs in order. Never more candidates are stored
+    # than paths remain to be listed.
     listed, sizes = arrays.empty((k, V), np.int64), arrays.empty(k, np.int64)
     candidates, candidate_sizes = (
         arrays.empty((k, V), np.int64),
         arrays.empty(k, np.int64),
     )
-    # at which node a candidate leaves a listed path, and its score
+    # position at which a candidate leaves a listed path, and its score
     spur_index, total = arrays.empty(k, np.int64), arrays.empty(k)
     path = arrays.empty(V, np.int64)
     for e in range(E):
@@ -145,7 +147,8 @@ def k_shortest_paths(
             for i in range(size):
                 v = source if i == 0 else head[listed[t, i - 1]]
                 if i < spur_start:
-                    # where the path that it left has had its turn
+                    # Lawler: earlier deviations were candidates of the path that this
+                    # one left.
                     is_free[v] = False
                     continue
                 for earlier in range(t + 1):
@@ -184,9 +187,9 @@ def k_shortest_paths(
 
 @kernel
 def are_paths(outputs, graphs, graph_of_row, endpoints, is_path):
-    """Fill found[B, K]: whether outputs[B, K, E] are paths without a cycle.
+    """Fill is_path[B, K]: whether outputs[B, K, E] are loopless paths.
 
-    Entries of arcs that a graph lacks may be anything.
+    Entries at padding are not read.
     """
     B, K, E = outputs.shape
     V = graphs[0].shape[1] - 1
@@ -207,7 +210,7 @@ def are_paths(outputs, graphs, graph_of_row, endpoints, is_path):
             v = endpoints[b, 0]
             while is_valid and v != endpoints[b, 1]:
                 e = outgoing_arc[v]
-                # a node that is met again has lost its arc
+                # an arc is removed when it is followed, so that a cycle ends the walk
                 is_valid = e >= 0
                 if is_valid:
                     outgoing_arc[v] = -1
@@ -218,7 +221,7 @@ def are_paths(outputs, graphs, graph_of_row, endpoints, is_path):
 
 @subroutine
 def _make_scratch(V):
-    """Distances, last arcs, heap and places in it, of V nodes."""
+    """Distances, last arcs, heap, and positions in the heap, of V nodes."""
     return (
         arrays.empty(V),
         arrays.empty(V, np.int64),
@@ -229,15 +232,16 @@ def _make_scratch(V):
 
 @subroutine
 def _graph_of_row(graphs, g):
+    """Return the arrays of graph g."""
     begin, order, tail, head = graphs
     return begin[g], order[g], tail[g], head[g]
 
 
 @subroutine
 def _fill_reduced_lengths(scores, graph, source, target, h, length):
-    """Fill length[E] with lengths of at least 0 that order paths as scores do.
+    """Fill length[E] with lengths of at least 0 that order paths as the scores do.
 
-    Returns CYCLE if a path may meet a cycle of positive score, else PATH.
+    Return CYCLE if a path may meet a cycle of positive score, otherwise PATH.
     """
     begin, order, tail, head = graph
     V, num_arcs = len(h), begin[len(h)]
@@ -250,12 +254,12 @@ def _fill_reduced_lengths(scores, graph, source, target, h, length):
             size = max(size, abs(scores[e]))
     if max_score == 0:
         return PATH
-    # cycles of score 0 are none of positive score, whatever their sum is rounded to
+    # a cycle of score 0 may have a positive sum by rounding
     slack = 4 * _ROUNDING * size
-    # arcs that no path has do no harm: none enters the source or leaves the target,
-    # and from each the target can be reached
     for v in range(V):
         h[v] = np.inf
+    # Arcs that no path uses are removed, since cycles of such arcs do no harm: arcs
+    # into the source, out of the target, and from nodes that cannot reach the target.
     h[target] = 0.0
     changed = True
     while changed:
@@ -275,6 +279,7 @@ def _fill_reduced_lengths(scores, graph, source, target, h, length):
     h[source] = 0.0
     changed, num_rounds = True, 0
     while changed:
+        # without a negative cycle, V - 1 rounds reach all distances
         if num_rounds == V:
             return CYCLE
         changed = False
@@ -287,18 +292,18 @@ def _fill_reduced_lengths(scores, graph, source, target, h, length):
     for i in range(num_arcs):
         e = order[i]
         if h[tail[e]] < np.inf and length[e] < np.inf:
-            # what rounding leaves below 0 is 0
+            # negative only by rounding; Dijkstra needs at least 0
             length[e] = max(length[e] + h[tail[e]] - h[head[e]], 0.0)
     return PATH
 
 
 @subroutine
 def _dijkstra(length, graph, source, target, is_free, is_banned, scratch):
-    """Fill via[V], the last arc of a shortest path to each node, until the target.
+    """Fill last_arc[V], the last arc of a shortest path to each node, until the target.
 
-    Only by free nodes and arcs that are not banned. Returns whether there is a path.
-    ``place`` says where in the heap a node is, so that a shorter distance moves it up
-    and each node is there once.
+    Only free nodes and arcs that are not banned are used. Return whether a path exists.
+    ``heap_index`` is a node's position in the heap, so that a shorter distance moves it
+    up and each node is in the heap once.
     """
     begin, order, _, head = graph
     distance, last_arc, heap, heap_index = scratch
@@ -333,6 +338,7 @@ def _dijkstra(length, graph, source, target, is_free, is_banned, scratch):
 
 @subroutine
 def _sift_up(heap, heap_index, distance, position):
+    """Move a heap entry up to its place; of equal distances the earlier entry stays."""
     while position > 0:
         parent = (position - 1) // 2
         if distance[heap[parent]] <= distance[heap[position]]:
@@ -344,6 +350,7 @@ def _sift_up(heap, heap_index, distance, position):
 
 @subroutine
 def _sift_down(heap, heap_index, distance, size):
+    """Move the heap's first entry down to its place."""
     position = 0
     while 2 * position + 1 < size:
         child = 2 * position + 1
@@ -358,7 +365,7 @@ def _sift_down(heap, heap_index, distance, size):
 
 @subroutine
 def _fill_path_arcs(last_arc, tail, source, target, path):
-    """Fill path[V] with the arcs to the target, in order; returns their number."""
+    """Fill path with the arcs from source to target, in order; return their number."""
     count, v = 0, target
     while v != source:
         v = tail[last_arc[v]]
@@ -372,6 +379,7 @@ def _fill_path_arcs(last_arc, tail, source, target, path):
 
 @subroutine
 def _path_score(scores, path, num_arcs):
+    """Return the sum of the scores of a path's first ``num_arcs`` arcs."""
     total = 0.0
     for i in range(num_arcs):
         total += scores[path[i]]
@@ -380,6 +388,7 @@ def _path_score(scores, path, num_arcs):
 
 @subroutine
 def _have_same_prefix(path, other_path, count):
+    """Whether two paths share their first ``count`` arcs."""
     is_same = True
     for i in range(count):
         is_same &= path[i] == other_path[i]

@@ -1,16 +1,16 @@
-"""A concave quadratic maximised over the simplex, by active sets.
+"""Active-set method for a concave quadratic over the simplex.
 
     max <b, a> - 1/2 |sum_i a_i g_i|^2    over a >= 0 of sum 1
 
-``products`` are those of the vectors g_i, in slots: ``slots`` lists those in use, and b
-and a are in the order of that list, so that nothing depends on who has which slot.
-At the maximum no slope exceeds the mean slope of the support:
+``products`` are the inner products of the vectors g_i, by slot; ``slots`` lists the
+slots in use. b and a follow the order of this list, so that results do not depend on
+the assignment of slots. At the maximum no gradient exceeds the mean over the support:
 
-    slope(j) = b_j - <g_j, sum_i a_i g_i> <= sum_i a_i slope(i)
+    gradient(j) = b_j - <g_j, sum_i a_i g_i> <= sum_i a_i gradient(i)
 
-A round solves the face of the support, and removes indices whose weights get to 0. Then
-it fills all slopes from the products, and adds the index of largest slope. The factor
-of the face is updated in O(s^2) as an index joins or leaves.
+A round maximises over the face of the support, and removes indices whose weights reach
+0. Then it computes the gradient from the products, and adds the index of its largest
+entry. Adding or removing an index updates the face's Cholesky factor in O(s^2).
 """
 
 from typing import Any, NamedTuple
@@ -23,12 +23,12 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, span
 
-# Of the largest number in the problem: what counts as rounding.
+# Relative to the largest number of the problem, differences below this are rounding.
 ROUNDING = 1e-13
 
 
 class ScaledProblem(NamedTuple):
-    """The quadratic in units in which the products are as large as 1."""
+    """The quadratic, and the unit in which products have a mean diagonal of 1."""
 
     slots: Any
     products: Any
@@ -38,11 +38,11 @@ class ScaledProblem(NamedTuple):
 
 
 class Support(NamedTuple):
-    """The indices with weight, and scratch."""
+    """The indices of positive weight, and scratch."""
 
-    factor: Any  # as ``updatable_cholesky`` takes it
-    support_index: Any  # [t], the indices
-    in_support: Any  # [t], 1 where an index is held
+    factor: Any  # Cholesky factor of the face, see ``updatable_cholesky``
+    support_index: Any  # [t], the indices, in the factor's order
+    in_support: Any  # [t], 1 at indices in the support
     p: Any  # [t], weights of those held
     column: Any  # [t]
     x: Any
@@ -50,14 +50,15 @@ class Support(NamedTuple):
 
 @kernel
 def maximise_over_simplex(slots, products, b, weights):
-    """Move the weights, which are in the simplex, to the maximum.
+    """Update ``weights``, a point of the simplex, to the maximiser.
 
-    Newton steps on those that are not 0, cut where one gets to 0; the index of steepest
-    ascent joins when they are solved: O(s^2) each, for s such weights. Should rounding
-    keep them from settling, pairwise Frank-Wolfe steps end it. The closer the weights
-    are to the maximum, the fewer steps are made.
+    Newton steps on the support, cut where a weight reaches 0. When the face is solved,
+    the index of steepest ascent is added. A step costs O(s^2) for a support of s. If
+    rounding prevents convergence, pairwise Frank-Wolfe steps follow. A start near the
+    maximiser takes few steps.
     """
     t = len(slots)
+    # the support may grow to all t indices
     width = faces.row_width(t)
     matrices, vectors = arrays.empty((2, t * width)), arrays.empty((4, width))
     if not _active_set(slots, products, b, weights, matrices, vectors, width):
@@ -66,7 +67,7 @@ def maximise_over_simplex(slots, products, b, weights):
 
 @subroutine
 def _active_set(slots, products, b, weights, matrices, vectors, width):
-    """Active sets, in room for a face of t outputs; whether they settle."""
+    """Run the active-set method; return whether it converged."""
     t = len(slots)
     factor = (
         span(matrices[0]), span(matrices[1]), span(vectors[0]), span(vectors[1]),
@@ -84,7 +85,7 @@ def _active_set(slots, products, b, weights, matrices, vectors, width):
         if weights[j] > 0 or j == t - 1:
             unit += squared_norm
             count += 1
-    # so that the products are as large as the 1 that the face adds to them
+    # The factor is of products / unit + 1: both terms should be of the same size.
     unit = unit / count if unit > 0 else 1.0
     problem = ScaledProblem(slots, products, b, top, unit)
     support = Support(factor, support_index, in_support, p, column, x)
@@ -93,11 +94,12 @@ def _active_set(slots, products, b, weights, matrices, vectors, width):
         if weights[j] > 0:
             k = _add_to_support(j, weights[j], problem, support, k)
     entered = -1
+    # each round usually adds an index for good; the limit is for cycles by rounding
     for _ in range(5 * t + 50):
         faces.solve_equality(factor, k, x)
         leaving = faces.step_to_boundary(k, p, x)
+        # the index just added leaves at once: its ascent was rounding
         if leaving >= 0 and support_index[leaving] == entered:
-            # what was to rise falls: nothing but rounding is left
             break
         while leaving >= 0:
             in_support[support_index[leaving]] = 0
@@ -108,8 +110,8 @@ def _active_set(slots, products, b, weights, matrices, vectors, width):
             faces.solve_equality(factor, k, x)
             leaving = faces.step_to_boundary(k, p, x)
         _fill_gradient(slots, products, b, support_index, k, p, sums, gradient)
-        # once more for what rounding took
         for a in range(k):
+            # iterative refinement of the solution, with the gradient at p as residual
             column[a] = gradient[support_index[a]] / unit
         faces.refine(factor, k, column, x)
         min_weight = 1.0
@@ -138,11 +140,15 @@ def _active_set(slots, products, b, weights, matrices, vectors, width):
 
 @subroutine
 def _add_to_support(j, weight, problem, support, k):
-    """Take index j, of this weight, into the support of k; how many it has then."""
+    """Add index j with ``weight`` to the support of size k; return its new size.
+
+    An index that the addition makes redundant is removed.
+    """
     slots, products, b, top, unit = problem
     factor, support_index, in_support, p, column, x = support
     row = slots[j]
     for a in range(k):
+        # plus 1 for the constraint 1'p = 1, see ``updatable_cholesky``
         column[a] = products[row, slots[support_index[a]]] / unit + 1
     squared_norm = products[row, row] / unit + 1
     k, leaving = faces.add_column(
@@ -159,11 +165,12 @@ def _add_to_support(j, weight, problem, support, k):
 
 @subroutine
 def _fill_gradient(slots, products, b, support_index, k, p, sums, gradient):
-    """Fill ``slopes`` with b less the products with the mean of the support."""
+    """Fill gradient[t]: b minus the inner products with the mean of the support."""
     size = len(products)
     sums[:] = 0.0
     for a in range(k):
         row, weight = slots[support_index[a]], p[a]
+        # along whole rows of products: contiguous, without an indirection
         for e in range(size):
             sums[e] += weight * products[row, e]
     for j in range(len(slots)):
@@ -172,7 +179,7 @@ def _fill_gradient(slots, products, b, support_index, k, p, sums, gradient):
 
 @subroutine
 def _scatter_weights(support_index, k, p, weights):
-    """Write the weights of the support, of sum 1, and 0 elsewhere."""
+    """Write the weights of the support, normalised to sum 1, and 0 elsewhere."""
     mass = 0.0
     for a in range(k):
         mass += p[a]
@@ -183,7 +190,7 @@ def _scatter_weights(support_index, k, p, weights):
 
 @subroutine
 def _min_ascent(slots, products, b):
-    """What counts as no ascent."""
+    """Return the smallest ascent that exceeds rounding."""
     largest = 0.0
     for j in range(len(slots)):
         largest = max(largest, abs(b[j]), products[slots[j], slots[j]])
@@ -194,7 +201,7 @@ def _min_ascent(slots, products, b):
 def pairwise_frank_wolfe(slots, products, b, weights):
     """Move weight from the worst index of the support to the best of all.
 
-    The step from index j to i is ``min(a_j, (slope_i - slope_j) / |g_i - g_j|^2)``.
+    The step from j to i is ``min(a_j, (gradient_i - gradient_j) / |g_i - g_j|^2)``.
     """
     t = len(slots)
     min_ascent = _min_ascent(slots, products, b)
@@ -220,6 +227,7 @@ def pairwise_frank_wolfe(slots, products, b, weights):
         if curvature > 0:
             step = min(step, ascent / curvature)
         weights[best] += step
+        # exactly 0 after a full step, so that the index leaves the support
         weights[worst] = weights[worst] - step if step < weights[worst] else 0.0
         for j in range(t):
             row = slots[j]

@@ -1,18 +1,17 @@
-"""Sparse mixtures of the outputs of chains, by the active-set method.
+"""SparseMAP of linear chains, by the active-set method.
 
-As ``oracles.SparseMAP``, of which it is the loop: ask for the best output when each
-part it uses costs strength times its share of the mixture, add it, find the best
-weights, drop outputs whose weight is 0. Scores are in units of the strength. With A p
-the share of the mixture that uses each emission, and s the scores, a round computes
+This is the loop of ``oracles.SparseMAP``: decode with linearised scores, add the
+output, solve for the weights, drop outputs of weight 0. Scores are in units of the
+strength. With A p the marginals of the mixture and s the scores, a round computes
 
     y   = argmax s(y) - <A_y, A p>                                   Viterbi
     gap = s(y) - <A_y, A p> - (<s, p> - |A p|^2)
     p   = argmax <s, p> - 1/2 |A p|^2 over the outputs with weight, and y
 
-Viterbi takes all rows in work at once, one in each lane. The quadratic programme is
-solved row by row, with the factor of ``updatable_cholesky``. Labels of outputs are
-stored twice. ``turned`` is by position, then slot: a vector compares y with the labels
-of many outputs. ``entries`` is by slot, then position, for sums over the mixture.
+Viterbi decodes all active rows at once, one in each lane. The quadratic programme is
+solved row by row, with the factor of ``updatable_cholesky``. Labels are stored twice:
+``labels_by_position`` by position, then slot, so that a vector compares y with many
+outputs; ``entries`` by slot, then position, for sums over the mixture.
 """
 
 import numpy as np
@@ -25,8 +24,8 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
-# Rows that are searched at once, one in each lane of a vector. A row that is done is
-# replaced by the next.
+# Rows decoded at once, one in each lane of a vector. A finished row makes room for the
+# next one.
 ROWS_AT_ONCE = 8
 
 
@@ -37,13 +36,14 @@ def sparsemap(
     """Fill outputs[B, C, T], -1 where masked, weights[B, C], gap[B] and counts[B].
 
     For the rows ``order[first:last]``; potentials are float64. counts[b] outputs have
-    weight, in no order, the others have 0; -1 where C slots are too few. The best
-    output is searched for 1 + ``most`` times; a gap of ``rounding`` times the largest
-    score is none. ``out`` are the four that are filled, and decodes[B], counted up.
+    positive weight, in any order of slots; counts[b] is -1 if C slots are too few.
+    There are at most ``1 + max_calls`` decodes. A gap below ``relative_gap`` times the
+    largest score counts as 0. ``out`` are these four arrays, and decodes[B], which is
+    counted up.
 
-    A row with counts[b] > 0 starts from its outputs with weight, whose labels are those
-    of the real positions, and saves one search. What the last search finds is added if
-    ``final``, and otherwise serves the gap alone.
+    A row with counts[b] > 0 starts from its outputs with weight, and saves one decode;
+    only their labels at real positions are read. The output of the last decode is added
+    if ``add_last``; otherwise it only gives the gap.
     """
     chain = Chain(*chain)
     emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
@@ -56,7 +56,7 @@ def sparsemap(
         arrays.empty((B, T), np.int64),
         arrays.empty(B),
     )
-    # rows in work, longest first, and where each keeps its part of the arrays below
+    # active rows, longest first, and the index of each in the arrays below
     active, slot_of_row, free_slots = (
         arrays.empty(G, np.int64),
         arrays.empty(B, np.int64),
@@ -67,7 +67,7 @@ def sparsemap(
         arrays.zeros(G, np.int64),
         arrays.zeros(G),
     )
-    # slots: first those with weight
+    # slots of the mixture, those with weight first
     slots, p, scores = (
         arrays.empty((G, C), np.int64),
         arrays.empty((G, C)),
@@ -108,6 +108,8 @@ def sparsemap(
                         labels_by_position[g, n, slots_of_row[a]] = y[path[n]]
                         entries[g, slots_of_row[a], n] = path[n] * S + y[path[n]]
                     scores[g, a] = _output_score(b, chain, path, y, strengths[b])
+                # Scores relative to the first output: a constant changes no weights,
+                # and digits remain.
                 reference_score[g] = scores[g, 0]
                 factor = (
                     span(matrices[0, g]), span(matrices[1, g]), span(solutions[0, g]),
@@ -120,6 +122,7 @@ def sparsemap(
                     )
                     for e in range(a):
                         column[e] = num_equal[slots_of_row[e]] + 1
+                    # add_column sets the weight of a new output to 0
                     weight = p[g, a]
                     faces.add_column(
                         factor,
@@ -164,9 +167,10 @@ def sparsemap(
                     score, y, path, S, k, p[g], scores[g], mean[g]
                 )
                 gap[b] = strength * gain
-                # an output that has weight already is no better: what is left is
+                # decoding an output that has weight already means convergence up to
                 # rounding
                 is_done = oracle_calls[g] == max_calls and not add_last
+                # `not >` ends rows with NaN as well
                 is_done |= not gain > relative_gap * largest
                 for a in range(k):
                     is_done |= num_equal[slots_of_row[a]] == N
@@ -218,7 +222,10 @@ def sparsemap(
 
 @subroutine
 def _output_score(b, chain, path, y, strength):
-    """Score of labels y, summed in time order, in units of the strength."""
+    """Score of labels y in units of the strength, summed in time order.
+
+    The same order for all outputs: equal outputs have equal scores.
+    """
     emissions, transitions, start, end, _, _, shared = chain
     total, i = 0.0, 0
     for n in range(len(path)):
@@ -238,12 +245,13 @@ def _output_score(b, chain, path, y, strength):
 
 @subroutine
 def _count_equal_labels(labels_by_position, k, slots, path, y, num_equal):
-    """Fill same[c]: at how many positions an output with weight, in slot c, has y.
+    """Fill num_equal[c]: at how many positions the output in slot c agrees with y.
 
-    The inner loop is over slots, whose labels at a position lie side by side.
+    The inner loop is over slots, whose labels at a position are contiguous.
     """
     num_slots = 0
     for a in range(k):
+        # slots without weight in between are compared, too: no indirection
         num_slots = max(num_slots, slots[a] + 1)
     width, labels, counts = (
         labels_by_position.shape[1],
@@ -260,7 +268,7 @@ def _count_equal_labels(labels_by_position, k, slots, path, y, num_equal):
 
 @subroutine
 def _duality_gap(score, y, path, S, k, p, scores, mean):
-    """The gain of y over the mixture, to first order; and the size of the scores.
+    """Frank-Wolfe gap of the mixture, and the magnitude of the scores.
 
     ``s(y) - <A_y, A p> - (<s, p> - |A p|^2)``, in units of the strength.
     """
@@ -270,6 +278,7 @@ def _duality_gap(score, y, path, S, k, p, scores, mean):
     for a in range(k):
         mixture_score += p[a] * scores[a]
         largest = max(largest, 1 + abs(scores[a]))
+    # eight partial sums: a vector, in an order that is the same on all processors
     lanes = arrays.zeros(8)
     num_full = len(mean) // 8 * 8
     for e in range(0, num_full, 8):
@@ -282,7 +291,7 @@ def _duality_gap(score, y, path, S, k, p, scores, mean):
 
 @subroutine
 def _add_output(factor, k, p, slots, scores, column, squared_norm, score, x):
-    """Add the output in slot ``slots[k]``; return how many outputs have weight."""
+    """Add the output in slot ``slots[k]``; return the number of outputs with weight."""
     x = span(x)
     k, out = faces.add_column(factor, k, p, column, squared_norm, score, x)
     if out >= 0:
@@ -292,7 +301,7 @@ def _add_output(factor, k, p, slots, scores, column, squared_norm, score, x):
 
 @subroutine
 def _solve_active_set(factor, k, p, slots, scores, x):
-    """Find the best weights of k outputs, none below 0; return how many have any."""
+    """Solve for the weights of k outputs; return how many are positive."""
     while True:
         faces.solve_equality(factor, k, x)
         out = faces.step_to_boundary(k, p, x)
@@ -307,7 +316,7 @@ def _solve_active_set(factor, k, p, slots, scores, x):
 
 @subroutine
 def _list_support(weights, slots, p):
-    """List slots with weight before those without; return how many there are."""
+    """List slots with weight before slots without; return the number of the former."""
     k, free = 0, 0
     for c in range(len(weights)):
         if weights[c] > 0:
@@ -322,7 +331,7 @@ def _list_support(weights, slots, p):
 
 @subroutine
 def _move_slot_to_end(slots, scores, leaving, k):
-    """Move a slot behind the others."""
+    """Move the slot at position ``leaving`` of the first k behind them."""
     slot = slots[leaving]
     for a in range(leaving, k - 1):
         slots[a], scores[a] = slots[a + 1], scores[a + 1]
@@ -331,7 +340,7 @@ def _move_slot_to_end(slots, scores, leaving, k):
 
 @subroutine
 def _fill_mean(k, p, slots, entries, N, mean):
-    """Fill shares[T S]: the share of the mixture that uses each part."""
+    """Fill mean[T S]: marginals of the mixture, ``A p``."""
     mean[:] = 0.0
     T, entries_span, mean_span = entries.shape[1], span(entries), span(mean)
     for a in range(k):
@@ -343,7 +352,7 @@ def _fill_mean(k, p, slots, entries, N, mean):
 
 @kernel
 def inner_products(first, last, outputs, counts):
-    """Fill counts[B, K, K]: at how many positions two of outputs[B, K, T] agree."""
+    """Fill counts[B, K, K]: at how many positions outputs[B, K, T] agree."""
     K, T = outputs.shape[1:]
     for b in range(first, last):
         for i in range(K):

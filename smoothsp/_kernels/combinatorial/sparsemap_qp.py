@@ -1,12 +1,16 @@
-"""Weights of few outputs that maximise ``<s, p> - 1/2 |A p|^2`` over the simplex.
+"""Active-set QP of SparseMAP: maximise ``<s, p> - 1/2 |A p|^2`` over the simplex.
 
-Column y of A is what output y uses. The outputs with weight are kept affinely
-independent, so that the maximum over them is one solution of linear equations: with
-``G = A'A + 1 1'``, which has the same maximum since ``1'p = 1``,
+Column y of A is the indicator vector of output y. Outputs with weight are affinely
+independent, so that the maximum over them solves a linear system. With
+``G = A'A + 1 1'``, which has the same maximiser since ``1'p = 1``, it is
 
     G p = s - t 1,    1'p = 1
 
-Rows have C slots each for outputs.
+Each row has C slots for outputs.
+
+Source: Niculae, Martins, Blondel and Cardie, "SparseMAP: Differentiable Sparse
+Structured Inference" (2018), appendix; Nocedal and Wright, "Numerical Optimization"
+(2006), section 16.5.
 """
 
 import numpy as np
@@ -15,16 +19,18 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
-# Below this share of its own length, the residual of a column is rounding.
+# A column is linearly dependent if its squared residual is below this fraction of its
+# squared norm.
 _DEPENDENT = 1e-12
 
 
 @kernel
 def add_output(first, last, products, scores, new_slots, weights, is_active):
-    """Add the output in slot ``new[i]`` of row i; -1: scores are new, -2: nothing is.
+    """Add the output in slot ``new_slots[i]`` to row i, and solve for its weights.
 
-    ``products`` is A'A, ``[B, C, C]``. ``weights`` and ``active`` change in place: the
-    slot of an output whose weight becomes 0 is free again.
+    -1 solves again for new scores, -2 skips the row. ``products`` is A'A, ``[B, C,
+    C]``. ``weights`` and ``is_active`` are updated in place; slots of weight 0 become
+    free.
     """
     C = scores.shape[1]
     support_index, p = arrays.empty(C, np.int64), arrays.empty(C)
@@ -49,7 +55,10 @@ def add_output(first, last, products, scores, new_slots, weights, is_active):
 
 @kernel
 def _append_column(products, support_index, k, p, factor, x, c):
-    """Add output c to the factor of k outputs; return how many there are."""
+    """Add output c to the Cholesky factor of k outputs; return their new number.
+
+    If c is an affine combination of them, it replaces one of them.
+    """
     for a in range(k):
         x[a] = products[support_index[a], c] + 1
     squared_projection = _forward_substitution(factor, k, x)
@@ -60,8 +69,8 @@ def _append_column(products, support_index, k, p, factor, x, c):
         factor[k, k] = np.sqrt(squared_norm - squared_projection)
         support_index[k], p[k] = c, 0.0
         return k + 1
-    # c is a mixture x of the others: weight moves from them to c until one of them
-    # has none left
+    # c is a mixture x of the k outputs: weight moves from them to c until one of them
+    # is at 0, which leaves the objective's quadratic term unchanged
     _back_substitution(factor, k, x)
     out = 0
     for a in range(k):
@@ -77,10 +86,10 @@ def _append_column(products, support_index, k, p, factor, x, c):
 
 @kernel
 def weights_jvp(first, last, products, is_active, scores, out):
-    """Fill out[B, C]: ``dp/ds`` of the weights of a row, times scores[B, C].
+    """Fill out[B, C]: the Jacobian ``dp/ds`` of each row times scores[B, C].
 
-    Over the outputs with weight ``x - o (1'x) / (1'o)``, for ``x = G^-1 scores`` and
-    ``o = G^-1 1``, elsewhere 0.
+    On the support it is ``x - o (1'x) / (1'o)``, with ``x = G^-1 scores`` and
+    ``o = G^-1 1``; elsewhere it is 0.
     """
     C = is_active.shape[1]
     support_index = arrays.empty(C, np.int64)
@@ -103,7 +112,7 @@ def weights_jvp(first, last, products, is_active, scores, out):
 
 @kernel
 def _list_support(is_active, weights, support_index, p):
-    """List the slots in use and their weights; return how many."""
+    """List the active slots and their weights; return their number."""
     k = 0
     for a in range(len(is_active)):
         if is_active[a]:
@@ -114,13 +123,14 @@ def _list_support(is_active, weights, support_index, p):
 
 @kernel
 def _cholesky(products, support_index, k, factor):
-    """Lower triangle of ``G = L L'``."""
+    """Fill the lower triangle L of ``G = L L'`` over the support."""
     for a in range(k):
         for b in range(a + 1):
             value = products[support_index[a], support_index[b]] + 1
             for j in range(b):
                 value -= factor[a, j] * factor[b, j]
             if a == b:
+                # positive, but for rounding: the outputs are affinely independent
                 factor[a, a] = np.sqrt(max(value, 1e-300))
             else:
                 factor[a, b] = value / factor[b, b]
@@ -128,7 +138,7 @@ def _cholesky(products, support_index, k, factor):
 
 @kernel
 def _forward_substitution(factor, k, x):
-    """Solve ``L x = x`` in place; the squared length of the solution."""
+    """Solve ``L x = b`` in place of b; return the squared norm of the solution."""
     length = 0.0
     for a in range(k):
         value = x[a]
@@ -141,7 +151,7 @@ def _forward_substitution(factor, k, x):
 
 @kernel
 def _back_substitution(factor, k, x):
-    """Solve ``L' x = x`` in place."""
+    """Solve ``L' x = b`` in place of b."""
     for a in range(k - 1, -1, -1):
         value = x[a]
         for j in range(a + 1, k):
@@ -151,9 +161,9 @@ def _back_substitution(factor, k, x):
 
 @kernel
 def _active_set(products, scores, support_index, k, p, factor, x, ones):
-    """Move p to the maximum over the outputs with weight; return how many keep one."""
+    """Update p to the maximum over the first k outputs; return the support's size."""
     while True:
-        # less the largest: large scores that are alike lose no digits
+        # relative to the largest: a constant changes no weights, and digits remain
         top = scores[support_index[0]]
         for a in range(k):
             top = max(top, scores[support_index[a]])
@@ -168,7 +178,7 @@ def _active_set(products, scores, support_index, k, p, factor, x, ones):
             sum_of_ones += ones[a]
             mass += x[a]
         t = (mass - 1) / sum_of_ones
-        # towards the maximum, as long as no weight is negative
+        # towards the maximiser, until the first weight reaches 0
         step_size, out = 1.0, -1
         for a in range(k):
             x[a] -= t * ones[a]

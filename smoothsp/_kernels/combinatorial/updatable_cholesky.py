@@ -1,12 +1,17 @@
-"""The best weights of few outputs, as outputs come and go: ``sparsemap_qp``, kept up.
+"""Updated Cholesky factors for the quadratic programme of ``sparsemap_qp``.
 
-Columns y of A are what outputs use, and ``G = A'A + 1 1'``. The weights of k of them
-solve ``G p = s - t 1``, ``1'p = 1``; kept are ``G = U'U``, ``U'^-1 s`` and ``U'^-1 1``,
-which an output more or less changes in O(k^2). A face of at most C outputs is spans
-(upper, lower, inverse, scores, ones, width): U by rows and U' by rows, ``width`` apart,
-one over its diagonal, and the two solutions. Vectors may go beyond what is filled, by
-less than one vector, where nothing is read: ``width`` is ``row_of(C)``, and ``x``, too,
-has so much room.
+Columns of A are indicator vectors of outputs, and ``G = A'A + 1 1'``. The weights of k
+outputs solve ``G p = s - t 1``, ``1'p = 1``. The stored quantities are U with
+``G = U'U``, ``U'^-1 s`` and ``U'^-1 1``. Adding or removing an output updates them in
+O(k^2).
+
+A factor for at most C outputs is a tuple of spans (upper, lower, inverse, scores, ones,
+width): U by rows and U' by rows, both of row length ``width``, the reciprocal diagonal,
+and the two solutions. Vectors may reach beyond the filled entries, by less than one
+vector, where entries are not used. Therefore ``width`` is ``row_width(C)``, and ``x``
+has this length, too.
+
+Source: Golub and Van Loan, "Matrix Computations" (2013), section 6.5.
 """
 
 import numpy as np
@@ -14,7 +19,8 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import get, load, put, splat, store
 
-# Below this share of its own length, the residual of a column is rounding.
+# A column is linearly dependent if its squared residual is below this fraction of its
+# squared norm.
 DEPENDENT = 1e-12
 
 
@@ -23,17 +29,17 @@ LANES = 8
 
 @subroutine
 def row_width(C):
-    """Room for C numbers, and for the vector that begins at the last."""
+    """Length of a row of C numbers plus a vector that begins at the last one."""
     return C + LANES
 
 
 @subroutine
 def add_column(factor, k, p, column, squared_norm, score, x):
-    """Add an output as the k + 1st. Returns how many there are, and who left.
+    """Add an output to k; return their new number, and a removed one's position or -1.
 
-    ``column`` is its row of G with the k that are there, ``whole`` that with itself,
-    ``p`` their weights. If it is a mixture of others, weight moves from them to it
-    until one of them has none: that one is removed, and its place returned; else -1.
+    ``column`` are its inner products in G with the k outputs, ``squared_norm`` that
+    with itself, ``p`` their weights. If it is an affine combination of them, weight
+    moves from them to it until one of them has none, which is then removed.
     """
     upper, lower, inverse, _, _, width = factor
     _copy_to_span(column, k, x)
@@ -64,12 +70,17 @@ def add_column(factor, k, p, column, squared_norm, score, x):
 
 @subroutine
 def _copy_to_span(column, k, x):
+    """Copy the first k entries of an array to a span."""
     for a in range(k):
         put(x, a, column[a])
 
 
 @subroutine
 def _append_column(factor, k, x, squared_residual, score):
+    """Append column k to U, whose entries above the diagonal are ``x``.
+
+    The new entries of both solutions follow by one step of forward substitution.
+    """
     upper, lower, inverse, scores, ones, width = factor
     length = np.sqrt(squared_residual)
     ones_value = 1.0
@@ -79,7 +90,7 @@ def _append_column(factor, k, x, squared_residual, score):
         put(lower, k * width + a, value)
         score -= value * get(scores, a)
         ones_value -= value * get(ones, a)
-    # what vectors of the row read beyond its end
+    # vectors of this row read beyond its end
     store(lower, k * width + k, splat(0.0))
     put(inverse, k, 1 / length)
     put(scores, k, score / length)
@@ -88,7 +99,7 @@ def _append_column(factor, k, x, squared_residual, score):
 
 @subroutine
 def remove_column(factor, k, out):
-    """Remove the output in place ``out`` of k: rotations make U triangular again."""
+    """Remove output ``out`` of k: Givens rotations make U triangular again."""
     upper, lower, inverse, scores, ones, width = factor
     for a in range(k - 1):
         o = a * width
@@ -110,6 +121,7 @@ def remove_column(factor, k, out):
             p, q = get(solution, a), get(solution, a + 1)
             put(solution, a, cos * p + sin * q)
             put(solution, a + 1, cos * q - sin * p)
+    # only columns from ``out`` on have changed
     for b in range(out, k - 1):
         for a in range(b):
             put(lower, b * width + a, get(upper, a * width + b))
@@ -117,7 +129,7 @@ def remove_column(factor, k, out):
 
 @subroutine
 def solve_equality(factor, k, x):
-    """Fill x[:k] with the best weights of sum 1, whatever their signs.
+    """Fill x[:k] with the optimal weights of sum 1, of any sign.
 
     They are ``U^-1 (c - t o)``, with the stored ``c = U'^-1 s`` and ``o = U'^-1 1``.
     Their sum is ``<o, c - t o>``, which gives t. One triangular system is solved.
@@ -135,9 +147,9 @@ def solve_equality(factor, k, x):
 
 @subroutine
 def refine(factor, k, residual, x):
-    """Fill x[:k] with the change, of sum 0, that takes ``rest[:k]`` away.
+    """Fill x[:k] with the correction of sum 0 for the residual of ``s - t 1 - G p``.
 
-    But for what is the same for all: ``rest`` is what is left of ``s - G p``.
+    Iterative refinement; ``residual`` is ``s - G p``, and its constant part is ignored.
     """
     upper, lower, inverse, _, ones, width = factor
     _copy_to_span(residual, k, x)
@@ -153,9 +165,9 @@ def refine(factor, k, residual, x):
 
 @subroutine
 def step_to_boundary(k, p, x):
-    """Move p towards x until a weight is 0.
+    """Move p towards x until a weight reaches 0.
 
-    Returns the place of that output, or -1 if x is reached.
+    Return the position of that output, or -1 if x is reached.
     """
     step_size, out = 1.0, -1
     for a in range(k):
@@ -175,7 +187,7 @@ def step_to_boundary(k, p, x):
 
 @subroutine
 def _forward_substitution(upper, width, inverse, k, x):
-    """Solve ``U' x = x`` in place; the squared length of the solution."""
+    """Solve ``U' x = b`` in place of b; return the squared norm of the solution."""
     length = 0.0
     for a in range(k):
         o, value = a * width, get(x, a) * get(inverse, a)
@@ -189,11 +201,11 @@ def _forward_substitution(upper, width, inverse, k, x):
 
 @subroutine
 def _back_substitution(lower, width, inverse, k, x):
-    """Solve ``U x = x`` in place."""
+    """Solve ``U x = b`` in place of b."""
     for a in range(k - 1, -1, -1):
         o, value = a * width, get(x, a) * get(inverse, a)
         put(x, a, value)
         v = splat(value)
-        # beyond the row there are zeros
+        # entries of the row beyond a are zero
         for b in range(0, a, LANES):
             store(x, b, load(x, b) - v * load(lower, o + b))

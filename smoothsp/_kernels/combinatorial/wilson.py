@@ -1,16 +1,19 @@
-"""Exact samples of spanning trees, each with its own stream of random numbers.
+"""Wilson's algorithm: exact samples of dependency trees, each with a seed.
 
-Wilson's walks draw the head of each word j that they visit with probability
+Random walks draw the head of each visited word j with probability
 
     w(i, j) / sum_i w(i, j)
 
-until they meet the tree. A head drawn later replaces the one before it, which erases
-loops. Walks are long where they stay in a cycle with a probability near 1. There
+until they meet the tree. A later head of a word replaces its earlier one, which erases
+loops. Walks are long if they stay in a cycle with probability near 1. In that case
 ``matrix_tree_log_space`` gives P(head of j | heads of the words before), in O(n^3) for
 each word.
 
-With ``single`` walks need the word below the root first: it is drawn by its marginal
-probability. The others then hang below that word, and the root is no head.
+With ``single_root`` the root's child is drawn first, by its marginal probability. The
+other words then form a tree below it, in which the root is no head.
+
+Source: Wilson, "Generating Random Spanning Trees More Quickly than the Cover Time"
+(1996).
 """
 
 import numpy as np
@@ -31,6 +34,7 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 from smoothsp._kernels.vectors.simd import aligned_span, get, put
 
+# increment of splitmix64
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -38,9 +42,8 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 def sample_trees(first, last, arcs, lengths, single_root, seeds, heads):
     """Fill heads[B, draws, n], -1 past the length, from seeds[B, draws].
 
-    By random walks whose loops are erased (Wilson 1996), as long as the walks are
-    expected to be short; else word by word, each head by its chance given the heads
-    before it.
+    By Wilson's walks if their expected number of steps is small; otherwise word by
+    word, each head by its probability given the earlier heads.
     """
     size = arcs.shape[1]
     scratch, subtree_scratch, root_marginals = (
@@ -86,6 +89,7 @@ def sample_trees(first, last, arcs, lengths, single_root, seeds, heads):
             heads_i[:] = -1
             copy(arcs[b].ravel(), scores_left.ravel())
             for j in range(1, n + 1):
+                # heads drawn so far are fixed by forbidding all other arcs
                 matrix_tree_log_space.matrix_tree_row(
                     scores_left, n, single_root, zero_direction, logs, marginals
                 )
@@ -101,7 +105,7 @@ def sample_trees(first, last, arcs, lengths, single_root, seeds, heads):
 
 @subroutine
 def _fill_rerooted_weights(n, root, scratch, subtree_scratch):
-    """Fill weights of the same words as children of one, which stays where it is."""
+    """Fill weights with ``root`` as the root: its arcs are in row 0, others are 0."""
     row_width = scratch[1].shape[1] - LANES
     w, rerooted = aligned_span(scratch[0][0]), aligned_span(subtree_scratch[0][0])
     for i in range(n + 1):
@@ -118,10 +122,10 @@ def _fill_rerooted_weights(n, root, scratch, subtree_scratch):
 
 @subroutine
 def _has_short_walks(n, log_product, scratch):
-    """Whether walks from all words take few steps on average.
+    """Whether walks from all words take few steps in expectation.
 
-    Word j is left ``D_j d log Z / d w(0, j)`` times on average, D_j the sum over its
-    heads. The limit grows as n^4, as the work of drawing word by word does.
+    Word j is left ``D_j d log Z / d w(0, j)`` times in expectation, with D_j the sum
+    over its heads. The limit grows as n^4, like the cost of drawing word by word.
     """
     if not eliminate(n, False, scratch) - log_product > MIN_LOG_RATIO:
         return False
@@ -139,12 +143,13 @@ def _has_short_walks(n, log_product, scratch):
 
 @subroutine
 def _sample_index(row, first, n, u):
-    """An index from ``lowest`` to n, by its share of the sum."""
+    """Draw an index from ``first`` to n with probability proportional to ``row``."""
     total = 0.0
     for i in range(first, n + 1):
         total += row[i]
     remaining, index = u * total, first
     for i in range(first, n + 1):
+        # rounding may leave a remainder at the end: only positive entries are returned
         if row[i] > 0:
             index = i
             remaining -= row[i]
@@ -155,7 +160,7 @@ def _sample_index(row, first, n, u):
 
 @subroutine
 def _sample_loop_erased_walks(scratch, n, first_head, state, heads):
-    """Draw heads of the other words, by loop-erased walks to words that have one."""
+    """Draw the heads of words without one, by loop-erased walks to the tree."""
     row_width, w = scratch[1].shape[1] - LANES, aligned_span(scratch[0][0])
     in_tree = arrays.zeros(n + 1, np.bool_)
     in_tree[0] = True

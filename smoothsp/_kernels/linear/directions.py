@@ -1,23 +1,22 @@
-r"""Directions of one example in the dual, the best step along one, and the step itself.
+"""Directions of one block of the dual: line search terms, and the step.
 
-The dual variable of sequence i is kept as the marginals of its parts: ``mu(t, j)``, how
-much weight label j has at position t, ``edges(j, k)``, how much the pair j, k has over
-all steps, and ``ell``, the expected cost times ``s_i``, which is the weight of the
-sequence over n. Its part of the weights is
+The dual variable of sequence i is stored as the marginals of its parts: ``mu(t, j)`` of
+label j at position t, ``edges(j, k)`` of the pair j, k, summed over steps, and ``ell``,
+the expected cost times ``s_i``, the weight of the sequence divided by n. Its part of
+the weights is
 
-    w_i = (s_i / lambda) (phi(gold) - sum over parts of marginal times features).
+    w_i = (s_i / lambda) (phi(gold) - sum over parts of marginal times features)
 
-A direction takes D from mu and DE from edges, and so adds ``s_i X'D / lambda`` to W.
-A step consists, in this order, of
+A direction subtracts D from mu and DE from edges, and so adds ``s_i X'D / lambda`` to
+W. A step consists, in this order, of
 
-    D, DE          towards, between, turn_round    which direction
-    slope(D)       sum_t <D_t, E_t> + <DE, A>      the linear term of the dual
-    length(D)      ||X'D||^2 + ||DE||^2            the quadratic term
-    mu -= gamma D, w += gamma s_i X'D / lambda     take_marginals, add_direction
+    D, DE             frank_wolfe_direction, pairwise_direction, negate_direction
+    linear_term       sum_t <D_t, E_t> + <DE, A>
+    quadratic_term    ||X'D||^2 + ||DE||^2
+    step              mu -= gamma D,  w += gamma s_i X'D / lambda
 
-with the first and the last label beside the pairs. Words on which mu and the corner
-agree do not move. So D has room for all words, but only the rows listed in ``moved``
-are written and read.
+with the first and the last label besides the pairs. Rows of D are 0 for words on which
+mu and the corner agree. Therefore only rows listed in ``active`` are written and read.
 """
 
 from typing import NamedTuple
@@ -41,7 +40,7 @@ from smoothsp._kernels.vectors.simd_masked import reduce_sum
 class Duals(NamedTuple):
     """The dual variables of all sequences, and estimates of their gaps.
 
-    ``mu`` has P numbers a position, ``edges`` S rows of P a sequence, or nothing.
+    ``mu`` has P numbers per position, ``edges`` S rows of P per sequence, or none.
     """
 
     mu: np.ndarray
@@ -51,10 +50,10 @@ class Duals(NamedTuple):
 
 
 class Primal(NamedTuple):
-    """Weights w, before the box v, the box, and what the average lacks from v.
+    """Weights w, v before clipping to the box, the box, and the lag of the average.
 
     Without a box v is w. ``lag`` is ``sum_k k (k - 1) / 2`` times step k, so that the
-    average of weight k for iterate k is ``v - 2 lag / (k (k + 1))``.
+    average over k iterates, iterate j with weight j, is ``v - 2 lag / (k (k + 1))``.
     """
 
     w: np.ndarray
@@ -67,9 +66,9 @@ class Primal(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """What is taken from the marginals; only rows ``moved`` of D count, ascending.
+    """Change of the marginals; only rows ``active`` of D count, in ascending order.
 
-    The others stand for 0 and hold numbers of earlier directions.
+    Other rows stand for 0 and hold numbers of earlier directions.
     """
 
     D: np.ndarray
@@ -79,10 +78,11 @@ class Direction(NamedTuple):
 
 @subroutine(optimise=False)
 def make_direction(sequences):
-    """Room for one."""
+    """Allocate a direction for the longest sequence."""
     size = sequences.max_length * sequences.P
     edges_size = sequences.S * sequences.P if sequences.transition_offset >= 0 else 0
     buffer = arrays.zeros(size + edges_size + 8)
+    # aligned to a cache line, so that no vector crosses two
     padding = -(buffer.ctypes.data // 8) % 8
     return Direction(
         buffer[padding : padding + size],
@@ -93,22 +93,25 @@ def make_direction(sequences):
 
 @subroutine(optimise=False)
 def frank_wolfe_direction(sequences, i, duals, y, labels_offset, direction):
-    """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved.
+    """Fill ``D = mu - e_y`` for the labels ``y[labels_offset:]``; return active rows.
 
-    A word whose marginal of its label is 1 does not move.
+    A word whose marginal of its label is 1 is not active.
     """
     first, P = sequences.offsets[i], sequences.P
     T = sequences.offsets[i + 1] - first
     num_active = 0
     for t in range(T):
         m = (first + t) * P
+        # exact comparison: corners are rounded to 0 and 1 after whole steps
         if duals.mu[m + y[labels_offset + t]] == 1.0:
             continue
         for j in range(0, P, V):
+            # a whole row: padding stays 0, since mu's is
             store(direction.D, t * P + j, load(duals.mu, m + j))
         direction.D[t * P + y[labels_offset + t]] -= 1.0
         direction.active[num_active] = t
         num_active += 1
+    # a pair moves only if one of its words does
     if sequences.transition_offset >= 0 and num_active:
         e = i * sequences.S * P
         for q in range(0, sequences.S * P, V):
@@ -120,7 +123,10 @@ def frank_wolfe_direction(sequences, i, duals, y, labels_offset, direction):
 
 @subroutine(optimise=False)
 def pairwise_direction(sequences, i, labels, away_offset, labels_offset, direction):
-    """``D = e_a - e_y``: from the labels ``labels[a:]`` to ``labels[o:]``."""
+    """Fill ``D = e_a - e_y`` for the labels at two offsets; return active rows.
+
+    a are ``labels[away_offset:]``, y are ``labels[labels_offset:]``.
+    """
     P = sequences.P
     T = sequences.offsets[i + 1] - sequences.offsets[i]
     num_active = 0
@@ -164,7 +170,7 @@ def negate_direction(sequences, num_active, direction):
 
 @subroutine(forceinline=True)
 def _inner_product_lanes(x, o, y, p, size):
-    """The lanes of an inner product, in four sums that do not depend on each other."""
+    """Lanes of an inner product, as four independent sums."""
     a = b = c = d = splat(0.0)
     j = 0
     while j + 4 * V <= size:
@@ -181,15 +187,16 @@ def _inner_product_lanes(x, o, y, p, size):
 
 @subroutine(optimise=False)
 def linear_term(sequences, i, transition_weights, E, direction, num_active):
-    """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda <w_d, w> / s_i``.
+    """``sum_t <D_t, E_t> + <DE, A>`` plus ends: ``lambda <w_d, w> / s_i``.
 
-    ``tail`` is where A, start and end are.
+    ``transition_weights`` holds A, start and end.
     """
     if num_active == 0:
         return 0.0
     total = splat(0.0)
     for m in range(num_active):
         q = direction.active[m] * sequences.P
+        # lanes are added up once, at the end
         total = total + _inner_product_lanes(direction.D, q, E, q, sequences.P)
     if sequences.transition_offset >= 0:
         total = total + _inner_product_lanes(
@@ -201,6 +208,7 @@ def linear_term(sequences, i, transition_weights, E, direction, num_active):
         )
     if sequences.start_offset >= 0:
         last = sequences.offsets[i + 1] - sequences.offsets[i] - 1
+        # start weights belong to the first word, end weights to the last one
         if direction.active[0] == 0:
             for j in range(0, sequences.P, V):
                 total = fma(
@@ -219,15 +227,21 @@ def linear_term(sequences, i, transition_weights, E, direction, num_active):
 
 
 @subroutine(optimise=False)
-def quadratic_term(sequences, i, gram, direction, num_active):
-    """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda ||w_d|| / s_i)^2``."""
+def quadratic_term(sequences, i, gram_cache, direction, num_active):
+    """``||X'D||^2 + ||DE||^2`` plus ends: ``(lambda ||w_d|| / s_i)^2``."""
     if num_active == 0:
         return 0.0
     if has_tied_weights(sequences):
-        # what meets in one weight is added before it is squared
-        add_direction_features(sequences, i, direction, num_active, 1.0, gram.rows)
+        # tied parts are added in their common weight before it is squared
+        add_direction_features(
+            sequences, i, direction, num_active, 1.0, gram_cache.rows
+        )
         return squared_norm_then_clear(
-            sequences, sequences.offsets[i], direction.active, num_active, gram.rows
+            sequences,
+            sequences.offsets[i],
+            direction.active,
+            num_active,
+            gram_cache.rows,
         )
     total = splat(0.0)
     if sequences.transition_offset >= 0:
@@ -243,14 +257,15 @@ def quadratic_term(sequences, i, gram, direction, num_active):
             for q in range(last * sequences.P, (last + 1) * sequences.P, V):
                 total = fma(load(direction.D, q), load(direction.D, q), total)
     return reduce_sum(total) + squared_norm_of_features(
-        sequences, i, gram, direction.D, direction.active, num_active
+        sequences, i, gram_cache, direction.D, direction.active, num_active
     )
 
 
 @subroutine(optimise=False)
 def clipped_step_size(linear, quadratic, max_step):
-    """``num / den`` within 0 and ``largest``."""
+    """``linear / quadratic``, clipped to [0, max_step]."""
     if quadratic <= 0.0:
+        # the objective is linear along the direction
         return max_step if linear > 0.0 else 0.0
     return min(max(linear / quadratic, 0.0), max_step)
 
@@ -320,12 +335,14 @@ def add_direction_features(sequences, i, direction, num_active, a, weights):
 def clip_to_box(sequences, i, direction, num_active, primal):
     """``w = clip(v, low, high)`` in the rows that the direction changed."""
     if has_tied_weights(sequences):
+        # tied weights have no rows: all weights are clipped
         for o in range(0, len(primal.w), V):
             _clip_row(primal, o, V)
         return
     first = sequences.offsets[i]
     for m in range(num_active):
         t = first + direction.active[m]
+        # a feature of two words is clipped twice, which changes nothing
         for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
             _clip_row(primal, sequences.indices[e] * sequences.P, sequences.P)
     if sequences.transition_offset >= 0:
@@ -342,6 +359,7 @@ def clip_to_box(sequences, i, direction, num_active, primal):
 
 @subroutine(optimise=False)
 def _clip_row(primal, o, P):
+    """``w = clip(v, low, high)`` in one row of P weights."""
     for q in range(o, o + P, V):
         v = maximum(load(primal.v, q), load(primal.low, q))
         store(primal.w, q, minimum(v, load(primal.high, q)))

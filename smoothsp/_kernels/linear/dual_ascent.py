@@ -1,18 +1,18 @@
-r"""Dual coordinate ascent for the likelihood of sequences: compiled loops.
+"""Stochastic dual coordinate ascent (SDCA) for the likelihood of sequences.
 
 The dual of ``lambda / 2 |w|^2 + 1/n sum_i c_i (log Z_i(w) - <w, phi(gold)>)`` is
 
     max over a   1/n sum_i c_i H(a_i) - lambda / 2 |w(a)|^2
     w(a) = 1/(lambda n) sum_i c_i (phi(gold) - E_{a_i} phi)
 
-A block a_i is the marginals of a distribution of labellings that is a Markov chain, so
+A block a_i consists of the marginals of a Markov chain over labellings, so that
 
     H(a)       = -sum over pairs a log a + sum over inner positions a log a
     K(a || b)  = the same sums of a log(a / b), with opposite signs
 
 K is the Kullback-Leibler divergence. Inner positions have two neighbours. The only
-position of a sequence counts as a pair.
-With b_i the marginals at w(a), the duality gap is ``1/n sum_i c_i K(a_i || b_i)``.
+position of a sequence counts as a pair. With b_i the marginals at w(a), the duality gap
+is ``1/n sum_i c_i K(a_i || b_i)``.
 
 A visit computes b, its gap, d = b - a, and the best step along d: the root of
 
@@ -59,27 +59,27 @@ from smoothsp._kernels.vectors.simd import fma, get, load, maximum, splat, store
 from smoothsp._kernels.vectors.simd_exp import log
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
-# The share of draws by gap that is uniform instead: gaps of examples that are not
-# visited grow unnoticed.
+# Fraction of uniform draws: gaps of sequences that are not visited become stale.
 UNIFORM_FRACTION = 0.2
-# Gaps below this, times T log S, are rounding.
+# Gaps below this, times T log S, are due to rounding.
 _MIN_GAP = 1e-14
 _MAX_EVALUATIONS = 20
-# The least step from which a search begins.
+# The smallest step at which a line search begins.
 _MIN_FIRST_STEP = 1e-3
 _FIRST_STEP_FRACTION = 0.85
-# The product of two numbers of at least this is one.
+# The product of two numbers of at least this size does not underflow.
 _MIN_FACTOR = 1e-150
 
-# What ``counts`` counts.
+# Positions in ``counters``.
 STEPS, CALLS, EVALUATIONS = range(3)
 
 
 class BlockMarginals(NamedTuple):
     """The dual variables of all sequences, and their gaps at their last visits.
 
-    ``nodes`` has P numbers a position. The pairs of sequence i begin at ``at[i]`` of
-    ``edges``, S^2 numbers a step, and end with zeros up to whole vectors.
+    ``nodes`` has P numbers per position. The pairs of sequence i begin at
+    ``edge_offsets[i]`` of ``edges``, S^2 numbers per step, padded with zeros to whole
+    vectors.
     """
 
     nodes: np.ndarray
@@ -89,17 +89,17 @@ class BlockMarginals(NamedTuple):
 
 
 class StepRule(NamedTuple):
-    """lambda, and the relative change of gamma at which a search ends."""
+    """lambda, and the relative change of gamma at which a line search ends."""
 
     lam: float
     precision: float
 
 
 class Primal(NamedTuple):
-    """Weights, what restricts them, and products of words.
+    """Weights, their mask, and inner products of words.
 
-    ``mask`` is 1 for weights that may change and 0 for all others; empty if all may.
-    Then ``x.rows`` is as long, and all 0.
+    ``mask`` is 1 at weights that may change and 0 elsewhere; empty if all may. With a
+    mask, ``gram.rows`` has the length of w, and is 0 between visits.
     """
 
     w: np.ndarray
@@ -108,9 +108,9 @@ class Primal(NamedTuple):
 
 
 class SlopeTerms(NamedTuple):
-    """What vectors of pairs add to the slope at 0, and those that count, ascending.
+    """Contributions of vectors of pairs to the slope at 0; selected vectors, ascending.
 
-    ``every`` has the numbers of all vectors of positions.
+    ``all_vectors`` lists the vectors of all positions.
     """
 
     terms: np.ndarray
@@ -119,7 +119,7 @@ class SlopeTerms(NamedTuple):
 
 
 class DualAscentScratch(NamedTuple):
-    """Scratch of one sequence; ``r`` has the differences of positions in ``m.node``."""
+    """Scratch of one sequence; ``direction.D`` is ``marginals.node``."""
 
     sequence_scratch: Scratch
     marginals: Marginals
@@ -130,10 +130,11 @@ class DualAscentScratch(NamedTuple):
 
 @subroutine
 def make_dual_ascent_scratch(sequences):
-    """Room for the longest sequence."""
+    """Allocate scratch for the longest sequence."""
     marginals = make_marginals(sequences)
     active = arrays.zeros(sequences.max_length, np.int64)
     for t in range(sequences.max_length):
+        # likelihood gradients are dense: all positions are active
         active[t] = t
     square = sequences.S * sequences.P if sequences.transition_offset >= 0 else 0
     direction = Direction(marginals.node, arrays.zeros(square), active)
@@ -155,12 +156,13 @@ def make_dual_ascent_scratch(sequences):
 
 @subroutine(optimise=False)
 def _num_positions(sequences, i):
+    """Return the number of positions of sequence i."""
     return sequences.offsets[i + 1] - sequences.offsets[i]
 
 
 @kernel
 def smoothed_gold_marginals(first, last, sequences, eps, duals):
-    """Fill blocks with ``(1 - eps)`` on the gold labels, and the rest uniform."""
+    """Fill blocks with ``1 - eps`` on the gold labels, and eps uniformly."""
     S, P = sequences.S, sequences.P
     for i in range(first, last):
         o, e = sequences.offsets[i], duals.edge_offsets[i]
@@ -170,6 +172,7 @@ def smoothed_gold_marginals(first, last, sequences, eps, duals):
             duals.nodes[(o + t) * P + sequences.labels[o + t]] += 1 - eps
             if t > 0:
                 f = e + (t - 1) * S * S
+                # sums of eps / S^2 over S labels are eps / S: pairs and positions agree
                 for q in range(f, f + S * S):
                     duals.edges[q] = eps / (S * S)
                 duals.edges[
@@ -194,7 +197,7 @@ def marginals_at_weights(first, last, sequences, w, duals):
 
 @kernel
 def visit_in_order(order, sequences, rule, primal, duals, counters):
-    """A step on each of ``order``."""
+    """Make a step on each sequence of ``order``."""
     scratch = make_dual_ascent_scratch(sequences)
     for n in range(len(order)):
         _coordinate_step(sequences, order[n], rule, primal, duals, scratch, counters)
@@ -202,17 +205,19 @@ def visit_in_order(order, sequences, rule, primal, duals, counters):
 
 @kernel
 def visit_by_gap(uniforms, floor, tree, sequences, rule, primal, duals, counters):
-    """Steps on sequences drawn in proportion to their gaps at their last visits.
+    """Make steps on sequences sampled in proportion to their gaps at their last visits.
 
-    Some draws are uniform. Fills ``counts[STEPS]``; ends when the gaps sum to ``floor``
-    or less.
+    A fraction of the draws is uniform. Count the steps in ``counters[STEPS]``; stop
+    when the gaps sum to ``floor`` or less.
     """
     scratch = make_dual_ascent_scratch(sequences)
     n = len(sequences.offsets) - 1
     for m in range(len(uniforms)):
+        # `not >` also stops at NaN
         if not tree[1] > floor:
             return
         if uniforms[m] < UNIFORM_FRACTION:
+            # the number is uniform given the branch, and serves both choices
             i = min(int(uniforms[m] / UNIFORM_FRACTION * n), n - 1)
         else:
             i = sample_leaf(
@@ -224,7 +229,7 @@ def visit_by_gap(uniforms, floor, tree, sequences, rule, primal, duals, counters
 
 @kernel
 def exact_gaps(first, last, sequences, w, duals, gaps, losses):
-    """Fill the gap and the loss of each sequence at w; nothing moves."""
+    """Fill the gap and the loss of each sequence at w; weights stay."""
     scratch = make_dual_ascent_scratch(sequences)
     for i in range(first, last):
         gaps[i] = losses[i] = 0.0
@@ -249,6 +254,7 @@ def primal_from_dual(sequences, lam, duals, w):
             )
         _sum_edges_over_steps(sequences, T, scratch)
         for t in range(T):
+            # w(a) is linear in the marginals less the gold labels
             scratch.marginals.node[t * sequences.P + sequences.labels[o + t]] -= 1.0
             if t > 0:
                 scratch.direction.DE[
@@ -294,7 +300,7 @@ def _fill_marginals(sequences, i, w, scratch):
 
 @subroutine
 def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
-    """One step on sequence i."""
+    """Make one step on sequence i."""
     counters[STEPS] += 1
     T, weight = _num_positions(sequences, i), sequence_weight(sequences, i)
     duals.gaps[i] = 0.0
@@ -305,6 +311,7 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
     gap, slope_at_0, curvature_at_0, curvature_at_1, max_curvature = _fill_direction(
         sequences, i, duals, scratch
     )
+    # below rounding there is no direction left; T log S bounds the entropy
     if not gap > _MIN_GAP * T * math.log(sequences.S):
         return
     duals.gaps[i] = weight * gap
@@ -314,6 +321,7 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
         squared_norm = _masked_squared_norm(sequences, i, T, primal, scratch.direction)
     else:
         squared_norm = quadratic_term(sequences, i, primal.gram, scratch.direction, T)
+    # the quadratic part of the dual has constant curvature
     kappa = weight / rule.lam * squared_norm
     curvatures = curvature_at_0 + kappa, curvature_at_1 + kappa, max_curvature + kappa
     gamma = _line_search(
@@ -337,10 +345,10 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
 
 @subroutine
 def _divergence_terms(a, o, size, b, log_b, terms):
-    """Of ``r = log(a / b)`` and ``d = b - a``, which replaces b, five sums.
+    """Replace b by ``d = b - a``; return five sums, with ``r = log(a / b)``.
 
-    ``a r``, ``-d r``, ``d^2 / a``, ``d^2 / b`` and ``d^2 / min(a, b)``. ``share`` takes
-    what each vector adds to the second.
+    ``a r``, ``-d r``, ``d^2 / a``, ``d^2 / b`` and ``d^2 / min(a, b)``. ``terms``
+    receives the contributions of each vector to the second.
     """
     gap = slope_at_0 = curvature_at_0 = curvature_at_1 = max_curvature = splat(0.0)
     tiny, min_factor = splat(TINY), splat(_MIN_FACTOR)
@@ -353,6 +361,7 @@ def _divergence_terms(a, o, size, b, log_b, terms):
         terms[q // V] = -reduce_sum(term)
         slope_at_0 = slope_at_0 + term
         x, y = maximum(x, min_factor), maximum(y, min_factor)
+        # one division for three quotients
         weight = d * d / (x * y)
         curvature_at_0 = fma(weight, y, curvature_at_0)
         curvature_at_1 = fma(weight, x, curvature_at_1)
@@ -371,8 +380,8 @@ def _divergence_terms(a, o, size, b, log_b, terms):
 def _fill_direction(sequences, i, duals, scratch):
     """Turn the marginals b into b - a.
 
-    Return ``K(a || b)``, the slope at 0, the curvature of the entropy at 0 and 1, and
-    a bound of it in between.
+    Return ``K(a || b)``, the slope at 0, the entropy's curvature at 0 and at 1, and an
+    upper bound of it in between.
     """
     T, P, marginals, terms = (
         _num_positions(sequences, i),
@@ -385,7 +394,7 @@ def _fill_direction(sequences, i, duals, scratch):
         return _divergence_terms(
             duals.nodes, o, P, marginals.node, marginals.log_node, terms
         )
-    # of positions first: the shares of pairs are those that stay
+    # positions first: the terms of pairs then overwrite theirs
     inner = _divergence_terms(
         duals.nodes,
         o + P,
@@ -398,10 +407,11 @@ def _fill_direction(sequences, i, duals, scratch):
     outer = _divergence_terms(
         duals.edges, e, size, marginals.edge, marginals.log_edge, terms
     )
+    # end positions have one neighbour: no entropy term, only d
     for t in range(0, T, T - 1):
         for q in range(t * P, (t + 1) * P, V):
             store(marginals.node, q, load(marginals.node, q) - load(duals.nodes, o + q))
-    # m lies between a and b: of positions, d^2 / max(a, b) is the least
+    # m lies between a and b: at positions, d^2 / max(a, b) is the smallest
     min_curvature = inner[2] + inner[3] - inner[4]
     return (
         outer[0] - inner[0],
@@ -414,13 +424,14 @@ def _fill_direction(sequences, i, duals, scratch):
 
 @subroutine
 def _select_terms(size, min_term, slope_terms):
-    """List the vectors whose shares are at least this; how many there are.
+    """List the vectors whose terms are at least ``min_term``; return their number.
 
-    A share falls with gamma, to 0 at 1. So what is left out adds no more than at 0, and
-    without it steps are shorter, never longer.
+    Terms decrease in gamma, to 0 at 1. Omitted terms thus contribute at most their
+    values at 0, and steps without them are shorter, never longer.
     """
     count = 0
     for v in range(size // V):
+        # written in any case: no branch in the loop
         slope_terms.selected[count] = v
         count += slope_terms.terms[v] >= min_term
     return count
@@ -430,7 +441,7 @@ def _select_terms(size, min_term, slope_terms):
 def _log_ratio_slope(a, o, num_selected, selected, direction, log_b, gamma):
     """``sum d (log m - log b)`` and ``sum d^2 / m`` for ``m = a + gamma d``.
 
-    Over the vectors ``kept[:count]``.
+    Over the first ``num_selected`` vectors of ``selected``.
     """
     slope = curvature = splat(0.0)
     step, tiny = splat(gamma), splat(TINY)
@@ -472,6 +483,7 @@ def _entropy_slope(sequences, i, duals, scratch, num_selected, gamma):
         marginals.log_edge,
         gamma,
     )
+    # inner positions have the opposite sign in the entropy, and are not selected
     num_inner = (T - 2) * P // V
     inner_slope, inner_curvature = _log_ratio_slope(
         duals.nodes,
@@ -489,28 +501,29 @@ def _entropy_slope(sequences, i, duals, scratch, num_selected, gamma):
 def _line_search(
     sequences, i, duals, scratch, slope_at_0, curvatures, kappa, precision, counters
 ):
-    """A step near the root of the slope, with which the dual does not fall.
+    """Return a step near the root of the slope that does not decrease the dual.
 
-    ``bends`` are the curvatures at 0 and at 1, and a bound of those in between. The
-    search begins between Newton's steps from both ends. Where the slope is a line they
-    agree, and no slope is evaluated. Newton's steps follow, and halves where these
+    ``curvatures`` are those at 0 and at 1, and a bound of those in between. The search
+    begins between Newton's steps from both ends. If the slope is nearly linear they
+    agree, and no slope is evaluated. Newton's steps follow, or bisection where these
     leave the bracket. The last step is not evaluated: its error is of the order of its
     square.
 
-    The dual h is concave and its slope at least ``-kappa``. So steps that end between
-    low and gamma or after a gamma of positive slope are safe, if
+    The dual h is concave, and its slope is at least ``-kappa``. Therefore
 
         h(x) - h(low) >= (x - low) slope(gamma)           low <= x <= gamma
         h(x) - h(gamma) >= -(x - gamma) kappa             gamma <= x
 
-    leave more than ``h(low) - h(0) >= low slope(low)`` has gained.
+    A last step x is safe if the loss that these allow is at most the gain up to low or
+    gamma, which is ``h(low) - h(0) >= low slope(low)``.
     """
     low, high, min_gain = 0.0, 1.0, 0.0
     first, last = slope_at_0 / curvatures[0], 1.0 - kappa / curvatures[1]
     gamma = min(max((first + last) / 2, _MIN_FIRST_STEP), 1.0)
+    # with the bound on the curvature, the dual increases at gamma
     if abs(first - last) < precision * gamma and gamma * curvatures[2] < 2 * slope_at_0:
         return gamma
-    # a little short: where the slope is not negative, every step is safe
+    # a little short: where the slope is not negative, each step is safe
     gamma *= _FIRST_STEP_FRACTION
     size = (
         duals.edge_offsets[i + 1] - duals.edge_offsets[i]
@@ -524,6 +537,7 @@ def _line_search(
         slope, curvature = _entropy_slope(
             sequences, i, duals, scratch, num_selected, gamma
         )
+        # slope of the dual, and minus its curvature
         slope, curvature = -slope - gamma * kappa, curvature + kappa
         counters[EVALUATIONS] += 1
         following = gamma + slope / curvature
@@ -565,14 +579,14 @@ def _add_direction_to_duals(sequences, i, duals, marginals, gamma):
 
 @subroutine
 def _sum_edges_over_steps(sequences, T, scratch):
-    """Fill ``r.DE`` with the sum of the differences of pairs over all steps."""
+    """Fill ``direction.DE`` with the sum over steps of the differences of pairs."""
     if sequences.transition_offset < 0:
         return
     S, square = sequences.S, sequences.S * sequences.S
     scratch.edge_sums[:] = 0.0
     for t in range(T - 1):
         for q in range(0, square, V):
-            # the lanes past the square are of the next step, and are not read
+            # lanes past the square are of the next step, and are not read
             x = load(scratch.edge_sums, q) + load(
                 scratch.marginals.edge, t * square + q
             )
@@ -584,9 +598,9 @@ def _sum_edges_over_steps(sequences, T, scratch):
 
 @subroutine
 def _masked_squared_norm(sequences, i, T, primal, direction):
-    """``|g|^2`` where g is the direction with 0 for weights that may not change.
+    """``|g|^2`` for g the direction with 0 at weights that may not change.
 
-    As ``<g, direction>``, in which features that occur twice count right.
+    Computed as ``<g, direction>``, which counts repeated features correctly.
     """
     rows, P, first = primal.gram.rows, sequences.P, sequences.offsets[i]
     add_direction_features(sequences, i, direction, T, 1.0, rows)
@@ -595,6 +609,7 @@ def _masked_squared_norm(sequences, i, T, primal, direction):
         for e in range(sequences.indptr[first + t], sequences.indptr[first + t + 1]):
             f, x = get(sequences.indices, e) * P, splat_entry(sequences.values, e)
             for j in range(0, P, V):
+                # the mask once is enough: it is 0 or 1
                 g = x * load(rows, f + j) * load(primal.mask, f + j)
                 total = fma(g, load(direction.D, t * P + j), total)
     for f in range(
@@ -621,7 +636,7 @@ def _masked_squared_norm(sequences, i, T, primal, direction):
 
 @subroutine
 def _mask_weights(sequences, i, T, primal):
-    """Weights that may not change become 0 again, and so do the rows of a direction."""
+    """Reset masked weights to 0, and clear the rows of the direction."""
     first, last = sequences.offsets[i], sequences.offsets[i + 1]
     for e in range(sequences.indptr[first], sequences.indptr[last]):
         _mask_row(primal, get(sequences.indices, e) * sequences.P, sequences.P)
@@ -634,6 +649,7 @@ def _mask_weights(sequences, i, T, primal):
 
 @subroutine
 def _mask_row(primal, o, size):
+    """Multiply ``size`` weights by the mask, and clear their ``gram.rows``."""
     zero = splat(0.0)
     for q in range(o, o + size, V):
         store(primal.w, q, load(primal.w, q) * load(primal.mask, q))

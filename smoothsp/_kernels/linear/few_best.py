@@ -1,6 +1,6 @@
-"""The K best labellings of one sequence, over which a maximum is smoothed.
+"""The K best labellings of one sequence, for the maximum smoothed by ``L2``.
 
-The best by Viterbi, the others by lazy enumeration over its prefix scores.
+Viterbi gives the best one; lazy enumeration over its prefix scores gives the rest.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from smoothsp._kernels.vectors import arrays
 
 
 class KBestBuffers(NamedTuple):
-    """Scratch: scores as ``ranking`` reads them, K labellings and their weights."""
+    """Scratch: scores as ``chain.cpu.k_best`` reads them, K labellings and weights."""
 
     emissions: np.ndarray
     transitions: np.ndarray
@@ -28,7 +28,7 @@ class KBestBuffers(NamedTuple):
 
 @subroutine
 def make_k_best_buffers(longest, S, P, K):
-    """Room for sequences of up to ``longest`` positions."""
+    """Allocate buffers for sequences of up to ``longest`` positions."""
     steps = arrays.empty((1, longest), np.int64)
     for t in range(longest):
         steps[0, t] = t
@@ -46,14 +46,15 @@ def make_k_best_buffers(longest, S, P, K):
 
 @subroutine
 def k_best_labellings(T, S, P, weights, transition_offset, U, M, y, buffers, scratch):
-    """Fill ``r.labels``, best first, with their scores ``r.z``; return how many."""
-    # Viterbi turns U into prefix scores, but enumeration needs the scores as well
+    """Fill ``labels``, best first, and their scores z; return their number."""
+    # Viterbi turns U into prefix scores, but enumeration needs the scores as well.
     for t in range(T):
         for j in range(S):
             buffers.emissions[0, t, j] = U[t * P + j]
     if T > 1:
         for i in range(S):
             for j in range(S):
+                # transposed: enumeration reads the transitions into a label together
                 buffers.columns[j * P + i] = weights[transition_offset + i * P + j]
     viterbi(T, S, weights, transition_offset, P, U, M, y)
     for t in range(T):
@@ -64,8 +65,10 @@ def k_best_labellings(T, S, P, weights, transition_offset, U, M, y, buffers, scr
     k_best(0, T, 0, Prefixes(*potentials, buffers.columns, U, P), scratch, out)
     count = 0
     for k in range(len(buffers.z)):
+        # fewer than K labellings exist for short sequences
         if not buffers.valid[0, k]:
             break
+        # recomputed in float64 from the scores, in time order
         z = buffers.emissions[0, 0, buffers.labels[0, k, 0]]
         for t in range(1, T):
             i, j = buffers.labels[0, k, t - 1], buffers.labels[0, k, t]

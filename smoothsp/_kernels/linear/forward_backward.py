@@ -1,18 +1,18 @@
-r"""Sums over all labellings of one sequence: the free energy and the marginals.
+"""Scaled forward-backward of one sequence: free energy and marginals.
 
-With scores U of positions, padded and past the last label -inf, transitions A, and a
-temperature mu,
+With scores U of positions, padded to P with -inf, transitions A, and temperature mu,
 
     a_t(j) = e^{U(t, j) / mu} sum_i a_{t-1}(i) e^{A(i, j) / mu} / c_t , sum_j a_t(j) = 1
     b_{t-1}(i) = sum_j e^{A(i, j) / mu} q_t(j) ,  q_t(j) = e^{U(t, j) / mu} b_t(j) / c_t
     P(y_t = j) = a_t(j) b_t(j) ,  P(y_{t-1} = i, y_t = j) = a_{t-1}(i) e^{A / mu} q_t(j)
 
-The largest U of a position and the largest A are taken out first. What underflows in
-a_t may count later, when all others become small: if any product of successive c_t is
-below 1e-283, everything is computed again with logarithms.
+The largest U of each position and the largest A are subtracted first. An entry of a_t
+that underflows may count later, when all others become small. If a product of
+successive c_t is below 1e-283, everything is recomputed in log space.
 
-It stands beside ``chain.cpu.forward_backward`` because a solver changes A after each
-sequence: no rows share its exponentials, and every solver compiles the recursion.
+Chains have a separate kernel, ``chain.cpu.forward_backward``. There rows share the
+exponentials of A; here a solver changes A after each sequence. Scaling is that of
+Rabiner, "A Tutorial on Hidden Markov Models" (1989), section V.A.
 """
 
 import math
@@ -28,12 +28,13 @@ from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, 
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
+# a factor of 1e25 before the smallest normal number remains for one step
 _MAX_INVERSE_SCALE = 1e283
 
 
 @subroutine
 def fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT):
-    """Fill rows R of ``exp((A - max A) / mu)`` and its transpose; return max A."""
+    """Fill R with ``exp((A - max A) / mu)``, and its transpose RT; return max A."""
     max_transition = -np.inf
     for i in range(S):
         for j in range(S):
@@ -41,7 +42,7 @@ def fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT):
     inverse_mu, zero = splat(1 / mu), splat(0.0)
     for i in range(S):
         for j in range(0, P, V):
-            # past the last label stands 0, which may exceed the largest
+            # padding is 0, and may exceed the largest transition
             difference = maximum(
                 splat(max_transition) - load(weights, transition_offset + i * P + j),
                 zero,
@@ -49,15 +50,16 @@ def fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT):
             store(R, i * P + j, exp(zero - difference * inverse_mu))
     for i in range(S):
         for j in range(S):
+            # scalar: S^2 entries once a sequence
             RT[j * P + i] = R[i * P + j]
     return max_transition
 
 
 @subroutine
 def forward_backward(T, S, P, weights, transition_offset, mu, U, X, R, RT, N, edges):
-    """Fill marginals N of positions, and those of pairs, summed; return mu log Z.
+    """Fill marginals N of positions, and summed marginals of pairs; return mu log Z.
 
-    X and N are as large as U; R, RT and ``edges`` have S rows.
+    X and N have the size of U; R, RT and ``edges`` have S rows.
     """
     edges[:] = 0.0
     max_transition = (
@@ -79,8 +81,8 @@ def forward_backward(T, S, P, weights, transition_offset, mu, U, X, R, RT, N, ed
 def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
     """Fill N with a_t and X with the exponentials of U over c_t.
 
-    Returns ``mu log Z`` and 1, or infinity in second place if logarithms are needed.
-    Of products of c_t a logarithm is taken only where they leave 1e-100 to 1e100.
+    Return ``mu log Z`` and 1, or infinity in second place if log space is needed.
+    Logarithms of products of c_t are taken only when these leave [1e-100, 1e100].
     """
     inverse_mu, zero = splat(1 / mu), splat(0.0)
     value, product, max_inverse_scale, inverse = 0.0, 1.0, 1.0, 1.0
@@ -99,6 +101,7 @@ def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
             if t > 0:
                 p = o - P
                 a = b = zero
+                # two independent sums: fused products of one sum depend on each other
                 for i in range(0, S - 1, 2):
                     a = fma(splat_at(N, p + i), load(R, i * P + j), a)
                     b = fma(splat_at(N, p + i + 1), load(R, i * P + P + j), b)
@@ -109,10 +112,12 @@ def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
             total = total + x
         c = reduce_sum(total)
         inverse = 1 / c
+        # largest product of 1 / c over all runs of positions that end here
         max_inverse_scale = max(max_inverse_scale, 1.0) * inverse if t > 0 else 1.0
         if not max_inverse_scale < _MAX_INVERSE_SCALE:
             return value, np.inf
         product *= c
+        # a logarithm costs more than a position of few labels
         if product < 1e-100 or product > 1e100:
             value += mu * math.log(product)
             product = 1.0
@@ -127,12 +132,12 @@ def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
 def _backward_pass(T, S, P, X, R, RT, N, edges):
     """Turn N into marginals of positions, and fill ``edges`` with those of pairs.
 
-    ``edges`` sum ``a_{t-1}(i) q_t(j)`` over t; ``e^{A / mu}`` is the same at every step
-    and is multiplied in once, at the end. Its transpose RT serves b, whose vectors go
-    over i.
+    ``edges`` sums ``a_{t-1}(i) q_t(j)`` over t. ``e^{A / mu}`` is the same at each step
+    and multiplied in at the end. The recursion of b has vectors over i, and reads the
+    transpose RT.
     """
     zero = splat(0.0)
-    # X becomes q, one position after the other; b of the last position is 1
+    # X becomes q, from the last position to the first; b of the last position is 1
     for t in range(T - 1, 0, -1):
         o, p = t * P, t * P - P
         for i in range(S):
@@ -151,4 +156,5 @@ def _backward_pass(T, S, P, X, R, RT, N, edges):
             store(N, p + i, load(N, p + i) * a)
             store(X, p + i, load(X, p + i) * a)
     for e in range(0, S * P, V):
+        # e^(A / mu) is common to all steps
         store(edges, e, load(edges, e) * load(R, e))

@@ -1,7 +1,7 @@
-"""The sums of ``linear.forward_backward`` in logarithms: slow, and never out of range.
+"""Forward-backward of one sequence in log space: slow, and never out of range.
 
-They stand beside ``chain.cpu.laws``, which would add seconds of compilation to the
-first fit of every solver.
+Calling ``chain.cpu.forward_backward_float64`` would add seconds of compilation to the
+first fit of each solver.
 """
 
 import math
@@ -15,10 +15,10 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 def forward_backward_log_space(
     T, S, P, weights, transition_offset, mu, U, X, R, N, edges
 ):
-    """As ``sums``: N holds ``log a``, then marginals; X ``log b``; R terms of one sum.
+    """Fill N and ``edges`` as ``forward_backward``; return mu log Z.
 
-    Forwards, backwards, then marginals of pairs and of positions, with a and b not
-    normalised:
+    X becomes ``log b``, and R holds the terms of one sum. Forward, backward, then
+    marginals of pairs and of positions, with a and b not normalised:
 
         log a_t(j)     = U(t, j) / mu + log sum_i exp(log a_{t-1}(i) + A(i, j) / mu)
         log b_{t-1}(i) = log sum_j exp(A(i, j) / mu + U(t, j) / mu + log b_t(j))
@@ -27,8 +27,7 @@ def forward_backward_log_space(
                              - log Z)
         P(y_t = j)     = exp(log a_t(j) + log b_t(j) - log Z)
 
-    The terms of a sum are collected in R first, since the largest is subtracted before
-    any exponential. Sequences seldom come here, so the loops are scalar.
+    Few sequences need log space, so the loops are scalar.
     """
     total = log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N)
     edges[:] = 0.0
@@ -49,9 +48,9 @@ def forward_backward_log_space(
 
 @subroutine
 def log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N):
-    """Fill N with ``log a`` and X with ``log b``, and return ``log Z``, all as above.
+    """Fill N with ``log a`` and X with ``log b``; return ``log Z``.
 
-    R has room for the terms of one sum.
+    R holds the terms of one sum.
     """
     for t in range(T):
         for j in range(S):
@@ -59,6 +58,8 @@ def log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N):
             if t > 0:
                 for i in range(S):
                     step = weights[transition_offset + i * P + j] / mu
+                    # terms are collected first: the largest is subtracted before
+                    # exponentials
                     R[i] = N[(t - 1) * P + i] + step
                 log_alpha += _log_sum(S, R)
             N[t * P + j] = log_alpha
@@ -77,10 +78,11 @@ def log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N):
 
 @subroutine
 def _log_sum(S, x):
-    """``log sum_j exp(x_j)``; -inf if all are."""
+    """``log sum_j exp(x_j)``; -inf if all terms are."""
     top = -np.inf
     for j in range(S):
         top = max(top, x[j])
+    # -inf - (-inf) would be NaN
     if top == -np.inf:
         return top
     total = 0.0

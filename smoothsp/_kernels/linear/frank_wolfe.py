@@ -1,15 +1,16 @@
-"""Block-coordinate Frank-Wolfe over sequences: the loops that a solver calls.
+"""Block-coordinate Frank-Wolfe over sequences: visits, gaps and the primal weights.
 
 Without a box, the dual of ``lambda / 2 |w|^2 + sum_i s_i H_i(w)`` is
 
     max over alpha   sum_i ell_i - lambda / 2 |sum_i w_i|^2
 
-with ell_i and w_i as in ``directions``. Each visit moves one block alpha_i and at once
-the weights, so visits run one after the other. Kernels that take a range of sequences
-do not move weights. Threads can share the sequences, except where all add to one v.
+with ell_i and w_i as in ``directions``. Each visit changes one block alpha_i and the
+weights, so that visits are sequential. Kernels with a range of sequences do not change
+weights; threads may share the sequences, unless all add to one v.
 
-Arguments: s sequences, rules the settings, p weights, d dual variables, x inner
-products of words, q stored labellings, k scratch, r direction, c counters.
+Source: Lacoste-Julien, Jaggi, Schmidt and Pletscher, "Block-Coordinate Frank-Wolfe
+Optimization for Structural SVMs" (2013); Osokin et al., "Minding the Gaps for Block
+Frank-Wolfe Optimization of Structured SVMs" (2016).
 """
 
 from smoothsp._kernels.compilation.kernel import kernel
@@ -65,7 +66,7 @@ __all__ = [
 
 @kernel
 def visit_in_order(order, sequences, rule, primal, duals, gram, working_sets, counters):
-    """A step on each of ``order``; how many it came to before the store was full."""
+    """Make steps on sequences ``order`` until a pool is full; return their number."""
     scratch, direction = make_scratch(sequences), make_direction(sequences)
     for m in range(len(order)):
         if not bcfw_step(
@@ -88,15 +89,17 @@ def visit_in_order(order, sequences, rule, primal, duals, gram, working_sets, co
 def visit_by_gap(
     uniforms, floor, tree, sequences, rule, primal, duals, gram, working_sets, counters
 ):
-    """Steps on sequences drawn in proportion to their gaps as they are estimated.
+    """Make steps on sequences sampled in proportion to their estimated gaps.
 
     A draw descends the tree of sums. After the step the new estimate replaces its leaf,
-    and the sums above are computed again. Both take ``O(log n)``.
+    and the sums above it are recomputed. Both take ``O(log n)``.
 
-    Ends when the estimates sum to ``floor`` or less; how many steps it came to.
+    Stop when the estimates sum to ``floor`` or less, or a pool is full. Return the
+    number of steps.
     """
     scratch, direction = make_scratch(sequences), make_direction(sequences)
     for m in range(len(uniforms)):
+        # the root is the sum of all estimates
         if tree[1] <= floor:
             return m
         i = sample_leaf(tree, uniforms[m])
@@ -119,16 +122,17 @@ def visit_by_gap(
 
 @kernel
 def exact_gaps(first, last, sequences, w, duals, gaps, hinges):
-    """Fill the exact gap and the hinge of each sequence at w; nothing moves.
+    """Fill the exact gap and the hinge of each sequence at w; weights stay.
 
     With y the labels that attain ``max_y cost(y) + <w, phi(y)>`` and D = mu - e_y, the
-    gap is ``s_i (cost(y) - slope(D)) - ell_i``. Of the words, only those where mu and
-    y differ are summed.
+    gap is ``s_i (cost(y) - linear_term(D)) - ell_i``. Only words at which mu and y
+    differ are summed.
     """
     scratch, direction = make_scratch(sequences), make_direction(sequences)
     for i in range(first, last):
         transition_weights = score_sequence(sequences, i, w, scratch)
         worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        # the gold labelling competes, too: negative only by rounding
         hinges[i] = sequences.loss_scales[i] * max(
             worst - gold_score(sequences, i, transition_weights, scratch), 0.0
         )
@@ -165,7 +169,8 @@ def primal_from_dual(first, last, sequences, lam, duals, v):
 def add_subgradients(first, last, sequences, w, scale, v, losses, hinges):
     """``v += scale (phi(gold) - phi(y))`` for the worst y of each sequence at w.
 
-    Fills what they cost, and their hinges. All of it is times the sequence's weight.
+    Fill ``losses`` with the costs of y, and ``hinges``. All are weighted by
+    loss_scales.
     """
     scratch = make_scratch(sequences)
     for i in range(first, last):
@@ -182,6 +187,7 @@ def add_subgradients(first, last, sequences, w, scale, v, losses, hinges):
         T = sequences.offsets[i + 1] - o
         for t in range(T):
             gold, y = sequences.labels[o + t], scratch.y[t]
+            # features of equal labels cancel
             if gold != y:
                 add_word_features_for_label(sequences, o + t, a, gold, v)
                 add_word_features_for_label(sequences, o + t, -a, y, v)

@@ -1,24 +1,26 @@
-"""One visit of one sequence: an oracle or a cache, a direction, an exact line search.
+"""One visit of block-coordinate Frank-Wolfe: oracle or cache, direction, line search.
 
 Along a direction that adds ``gamma w_d`` to w and ``gamma ell_d`` to ell the dual gains
-``gamma num - gamma^2 den / 2`` with
+``gamma linear - gamma^2 quadratic / 2`` with
 
-    num = ell_d - lambda <w_d, w>,    den = lambda ||w_d||^2,
+    linear = ell_d - lambda <w_d, w>,    quadratic = lambda ||w_d||^2
 
-and the best step is ``gamma = clip(num / den, 0, largest)``. With the corner y of the
-visit, the stored labelling a of least h among those with weight, h as in
+and the best step is ``gamma = clip(linear / quadratic, 0, max_step)``. With the corner
+y of the visit, the stored labelling a of smallest h among those with weight, h as in
 ``working_sets`` and E[h] its mean under alpha, the directions are
 
-    step            D           num                            largest
-    Frank-Wolfe     mu - e_y    gap = s_i (h(y) - E[h])        1
-    pairwise        e_a - e_y   pair = s_i (h(y) - h(a))       alpha(a)
-    away            e_a - mu    apart = pair - gap             alpha(a) / (1 - alpha(a))
+    step         D          linear                           max_step
+    Frank-Wolfe  mu - e_y   gap = s_i (h(y) - E[h])          1
+    pairwise     e_a - e_y  pairwise_gap = s_i (h(y)-h(a))   alpha(a)
+    away         e_a - mu   away_gap = pairwise_gap - gap    alpha(a) / (1 - alpha(a))
 
-A visit computes the scores of the words, then h of the labellings if any are stored.
+A visit computes the scores of the words, then h of stored labellings, if there are any.
 With a cache, the best of these is the corner if its gap is large enough. Otherwise
-Viterbi with costs finds the corner. Last come the step and the new weights alpha. Only
-one direction is held at a time: where several are compared, the chosen one is built
-again.
+loss-augmented Viterbi finds the corner. The step and the new weights alpha follow. Only
+one direction is stored: if several are compared, the chosen one is recomputed.
+
+Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+Structured SVMs" (2016), sections 3.2 and 3.3.
 """
 
 from typing import NamedTuple
@@ -55,20 +57,20 @@ from smoothsp._kernels.linear.working_sets import (
     store_labels,
 )
 
-# Kinds of steps. A solver allows one of the first three, the third with the first, or
-# chooses by what the dual gains: pairwise or Frank-Wolfe, or any of the three.
+# Kinds of steps. AWAY alternates with FRANK_WOLFE, by the larger gap. SAFEGUARDED is
+# the better of pairwise and Frank-Wolfe steps by dual gain, BEST the best of all three.
 FRANK_WOLFE, PAIRWISE, AWAY, SAFEGUARDED, BEST = range(5)
 
-# What ``counts`` counts.
+# Positions in ``counts``.
 STEPS, CALLS, HITS, DROPS = range(4)
 
 
 class StepRule(NamedTuple):
-    """How to step.
+    """Kind of step and rules of the cache.
 
-    A cached corner is good enough if its gap reaches ``local`` times the gap at the
-    last oracle call of the sequence, and ``least``. A sequence keeps ``most``
-    labellings.
+    A cached corner is used if its gap is at least ``min_gap_ratio`` times the gap at
+    the last oracle call of the sequence, and ``min_gap``. A sequence stores at most
+    ``max_labellings`` labellings.
     """
 
     lam: float
@@ -80,7 +82,7 @@ class StepRule(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """Counters, and what the averaged ell lacks."""
+    """Counts of steps, oracle calls, cache hits and drops; lag of the averaged ell."""
 
     counts: np.ndarray
     lag: np.ndarray
@@ -90,8 +92,9 @@ class Counters(NamedTuple):
 def bcfw_step(
     sequences, i, rule, primal, duals, gram, working_sets, scratch, direction, counters
 ):
-    """One step on sequence i; False if the store is full, and then nothing changed."""
+    """Make one step on sequence i; return False, without changes, if a pool is full."""
     uses_working_sets = rule.kind != FRANK_WOLFE or rule.is_cached
+    # before any change, so that the caller can enlarge the pool and repeat the visit
     if uses_working_sets and not reserve_slot(
         sequences, i, working_sets, rule.max_labellings
     ):
@@ -138,10 +141,12 @@ def bcfw_step(
             )
         )
         counters.counts[CALLS] += 1
+        # only oracle calls give exact gaps; cached corners keep the estimate
         duals.gap_estimates[i] = max(gap, 0.0)
         if uses_working_sets:
-            weighed = rule.kind != FRANK_WOLFE
-            slot = find_tied_slot(i, worst - gold, working_sets) if weighed else -1
+            with_weights = rule.kind != FRANK_WOLFE
+            # a tie is no new corner: equal labellings would split a weight
+            slot = find_tied_slot(i, worst - gold, working_sets) if with_weights else -1
             if slot < 0:
                 slot = store_labels(
                     sequences,
@@ -149,10 +154,10 @@ def bcfw_step(
                     scratch.y,
                     worst - gold,
                     rule.max_labellings,
-                    weighed,
+                    with_weights,
                     working_sets,
                 )
-            # the slot may be worth less than the oracle's labels, by rounding
+            # the stored slot may score less than the oracle's labels, by rounding
             gap -= weight * (worst - gold - working_sets.h[working_sets.slot[i] + slot])
     counters.counts[STEPS] += 1
     if rule.kind == FRANK_WOLFE:
@@ -188,7 +193,7 @@ def bcfw_step(
 
 @subroutine(optimise=False)
 def _quadratic_coefficient(sequences, i, lam, gram, direction, num_active):
-    """``den = s_i^2 (||X'D||^2 + ...) / lambda``, with ``directions.length``."""
+    """``quadratic = s_i^2 (||X'D||^2 + ...) / lambda``."""
     weight = sequence_weight(sequences, i)
     return (
         quadratic_term(sequences, i, gram, direction, num_active)
@@ -202,7 +207,7 @@ def _quadratic_coefficient(sequences, i, lam, gram, direction, num_active):
 def _frank_wolfe_step(
     sequences, i, lam, primal, duals, gram, direction, counters, num_active, gap, loss
 ):
-    """Step along ``mu - e_y``, whose D is in r; return gamma."""
+    """Step along ``mu - e_y``, whose D is in ``direction``; return gamma."""
     if num_active == 0 or gap <= 0.0:
         return 0.0
     gamma = clipped_step_size(
@@ -220,6 +225,7 @@ def _frank_wolfe_step(
         gamma,
         loss - duals.ell[i],
     )
+    # whole steps end in a corner: rounding errors do not accumulate in mu
     if gamma == 1.0:
         _round_duals(sequences, i, duals, direction, num_active)
     return gamma
@@ -227,7 +233,7 @@ def _frank_wolfe_step(
 
 @subroutine(optimise=False)
 def _round_duals(sequences, i, duals, direction, num_active):
-    """After a whole step the marginals are a corner, free of rounding."""
+    """Round the marginals to a corner after a whole step."""
     first = sequences.offsets[i]
     for m in range(num_active):
         for j in range(
@@ -249,8 +255,8 @@ def _take_step(
     """Take ``gamma`` of the direction, whose expected cost is ``ell``.
 
     ``mu -= gamma D``, ``v += gamma s_i X'D / lambda``, then ``w = clip(v)`` in a box.
-    In an average, iterates 1 to k - 1 lack step k. Iterate j has weight j, so step k
-    is added ``k (k - 1) / 2`` times to what the average lacks.
+    In the average, iterates 1 to k - 1 lack step k. Iterate j has weight j, so that
+    step k is added ``k (k - 1) / 2`` times to the lag.
     """
     a = gamma * sequence_weight(sequences, i) / lam
     subtract_from_marginals(sequences, i, duals, direction, num_active, gamma)
@@ -260,6 +266,7 @@ def _take_step(
         clip_to_box(sequences, i, direction, num_active, primal)
     if primal.averaged:
         steps = float(counters.counts[STEPS])
+        # sum of the weights of earlier iterates
         older = steps * (steps - 1.0) / 2.0
         add_direction_features(
             sequences, i, direction, num_active, older * a, primal.lag
@@ -269,7 +276,7 @@ def _take_step(
 
 @subroutine(optimise=False)
 def _dual_gain(linear, quadratic, max_step):
-    """What the best step along a direction adds to the dual."""
+    """Dual gain of the best step along a direction."""
     gamma = clipped_step_size(linear, quadratic, max_step)
     return gamma * linear - gamma * gamma * quadratic / 2
 
@@ -288,7 +295,7 @@ def _active_set_step(
     slot,
     gap,
 ):
-    """A step that changes the weights of stored labellings; ``own`` is the corner's.
+    """Make a step that changes weights of stored labellings; the corner is in ``slot``.
 
     With gamma of the step, the weights become
 
@@ -296,8 +303,8 @@ def _active_set_step(
         pairwise      alpha(y) + gamma, alpha(a) - gamma
         away          (1 + gamma) alpha, and alpha(a) - gamma
 
-    A largest step of the last two drops a. Marginals are then built from the weights
-    anew, as rounding would leave a trace of a in them.
+    A maximal step of the last two drops a. Marginals are then recomputed from the
+    weights, since rounding would leave a trace of a in them.
     """
     weight = sequence_weight(sequences, i)
     T = sequences.offsets[i + 1] - sequences.offsets[i]
@@ -333,6 +340,7 @@ def _active_set_step(
             _quadratic_coefficient(sequences, i, rule.lam, gram, direction, num_active),
             away_weight,
         )
+        # of equal gains Frank-Wolfe, which needs no stored labelling
         if gain > best:
             kind, best = PAIRWISE, gain
         if rule.kind == BEST:
@@ -389,6 +397,7 @@ def _active_set_step(
                 gamma,
                 ell,
             )
+            # exact comparison: the clipped step is this very number
             is_dropped = gamma == away_weight
             working_sets.alpha[b + slot] += gamma
             working_sets.alpha[b + away] = 0.0 if is_dropped else away_weight - gamma

@@ -1,15 +1,16 @@
-"""The loss of all sequences and its gradient.
+"""The losses of all sequences and their gradient.
 
-For each sequence in turn, with D and ``edges`` of ``linear.slopes``: marginals less the
+For each sequence in turn, with D and ``edges`` of ``sequence_loss``, marginals less the
 gold labels, times the weight of the sequence,
 
-    E = X_i W,    loss, D, edges from E and A,    G += X_i' D,    tail_G += edges, ends
+    E = X_i W,    loss, D, edges from E and A,    G += X_i' D,    dA += edges, and ends
 
-Rows of D that are all 0, where the labels are gold, are skipped. ``losses`` takes a
-range of sequences, so that threads can share them. ``gradient`` adds all slopes to one
-G, in the order of the sequences. Where scores overflow, the loss is NaN.
+Rows of D that are 0, where all mass is on the gold label, are skipped.
+``sequence_losses`` reads a range of sequences, so that threads can share them.
+``losses_and_gradient`` adds all gradients to one G, in the order of the sequences. If
+scores overflow, the loss is NaN.
 
-Weights are laid out as in ``linear.slopes``: W, and the rest in ``tail``.
+W is separate from the other weights, as in ``sequence_loss``.
 """
 
 import numpy as np
@@ -68,10 +69,10 @@ def losses_and_gradient(
     edges,
     out,
 ):
-    """Add the slopes of all sequences to G and tail_G; fill out with the losses.
+    """Add the gradients to G and transition_gradient; fill out with the losses.
 
-    With ``keep``, rows ``nodes`` of positions and ``edges[n]`` take each slope as
-    marginals less gold.
+    If ``with_marginals``, rows ``nodes`` of positions and ``edges[n]`` receive the
+    marginals less gold of each sequence.
     """
     gradient = make_gradient_scratch(sequences, K)
     k_best_scratch = make_k_best_scratch(sequences, K)
@@ -87,12 +88,14 @@ def losses_and_gradient(
             all_finite(gradient.scratch.E, T * P)
             and all_finite(gathered, len(gathered))
         ):
+            # overflow: the gradient is of no use, so the loop ends
             out[i:] = np.nan
             return
         out[i] = loss_and_gradient(
             sequences, i, gathered, kind, mu, gradient, k_best_scratch
         )
         for t in range(T):
+            # with MAX and TOP_K many rows are 0, and features cost most
             if not is_zero_row(D, t * P, P):
                 add_word_features(sequences, first + t, 1.0, D, t * P, G)
         add_transition_gradient(

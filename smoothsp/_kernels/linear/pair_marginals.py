@@ -1,16 +1,16 @@
-r"""Marginals of positions and of pairs of neighbours of one sequence, and logarithms.
+"""Marginals of positions and of pairs of one sequence, and their logarithms.
 
-With a_t, q_t and b_t of ``linear.forward_backward``, at mu = 1,
+With a_t, q_t and b_t of ``forward_backward``, at mu = 1,
 
     P(y_t = j)                = a_t(j) b_t(j)
     P(y_{t-1} = i, y_t = j)   = a_{t-1}(i) e^{A(i, j) - max A} q_t(j)
 
-Logarithms of pairs are sums of those of the three factors: a row of S^2 pairs takes 2 S
-logarithms. Where a factor is below 1e-300, everything is computed again in logarithms:
-``log b`` decides how large a gap is, however small b.
+The logarithm of a pair is a sum of logarithms of its three factors: S^2 pairs take 2 S
+logarithms. If a factor is below 1e-300, everything is recomputed in log space, since
+``log b`` determines the gap, however small b is.
 
-Pairs are dense, S^2 numbers a step, as every visit of ``linear.dual_ascent`` reads all
-of them: padded rows would be up to twice as long.
+Pairs are dense, S^2 numbers per step: each visit of ``dual_ascent`` reads all of them,
+and padded rows would be up to twice as long.
 """
 
 import math
@@ -26,17 +26,17 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_exp import log
 
-# Smaller numbers have the logarithm of this one, where it hardly counts: that of
-# padding, and of marginals a and m, which it is multiplied with.
+# Smaller numbers have the logarithm of this one. They are padding, or marginals a and m
+# by which it is multiplied.
 TINY = 1e-300
 
 
 class Marginals(NamedTuple):
-    """Room for one sequence: rows of P for positions, and dense squares for pairs.
+    """Scratch of one sequence: rows of P for positions, and dense squares for pairs.
 
-    ``node`` and ``edge`` take the marginals, ``log_node`` and ``log_edge`` their
-    logarithms. ``prefix`` holds a, ``suffix`` q, R, RT and ``logs`` exponentials of A,
-    their transpose, and logarithms of one row of each.
+    ``node`` and ``edge`` receive the marginals, ``log_node`` and ``log_edge`` their
+    logarithms. ``prefix`` holds a, ``suffix`` q; R, RT and ``logs`` hold exponentials
+    of A, their transpose, and logarithms of one row of each.
     """
 
     prefix: np.ndarray
@@ -52,9 +52,10 @@ class Marginals(NamedTuple):
 
 @subroutine
 def make_marginals(sequences):
-    """Room for the longest sequence; a cache line begins where each array does."""
+    """Allocate scratch for the longest sequence, aligned to cache lines."""
     size = sequences.max_length * sequences.P
     pairs = (
+        # the last row of pairs writes up to P numbers past its end
         round_up_to_lanes(max(sequences.max_length - 1, 0) * sequences.S * sequences.S)
         + sequences.P
     )
@@ -77,7 +78,7 @@ def make_marginals(sequences):
 
 @subroutine(forceinline=True)
 def round_up_to_lanes(count):
-    """``count``, up to whole vectors."""
+    """``count``, rounded up to whole vectors."""
     return (count + V - 1) // V * V
 
 
@@ -85,7 +86,7 @@ def round_up_to_lanes(count):
 def chain_marginals(T, S, P, transition_weights, transition_offset, U, marginals):
     """Fill the marginals and their logarithms from the scores U; return log Z.
 
-    Of positions, only logarithms that ``linear.dual_ascent`` needs: of those with two
+    Of positions, only logarithms that ``dual_ascent`` needs: of positions with two
     neighbours, or of the only one. Pairs are followed by zeros up to whole vectors.
     """
     max_term = (
@@ -100,6 +101,7 @@ def chain_marginals(T, S, P, transition_weights, transition_offset, U, marginals
     )
     if max_inverse_scale < np.inf:
         _fill_node_marginals(T, S, P, marginals)
+    # a product with a smaller factor has no accurate logarithm
     if max_inverse_scale < np.inf and _min_factor(T, S, P, marginals) >= TINY:
         _fill_edge_marginals(
             T, S, P, transition_weights, transition_offset, max_term, marginals
@@ -112,6 +114,7 @@ def chain_marginals(T, S, P, transition_weights, transition_offset, U, marginals
         value = _fill_marginals_log_space(
             T, S, P, transition_weights, transition_offset, U, marginals
         )
+    # readers use whole vectors
     store(marginals.edge, (T - 1) * S * S, splat(0.0))
     return value
 
@@ -145,7 +148,7 @@ def _fill_node_marginals(T, S, P, marginals):
 
 @subroutine
 def _min_factor(T, S, P, marginals):
-    """The least of a, q and the marginals of positions."""
+    """Return the smallest of a, q and the marginals of positions."""
     min_factor = np.inf
     for t in range(T):
         for q in range(t * P, t * P + S):
@@ -161,7 +164,8 @@ def _fill_edge_marginals(
 ):
     """Fill the marginals of pairs and their logarithms.
 
-    A row writes past its end, which the next row overwrites: steps and rows ascend.
+    A row writes past its end; the next row overwrites this, since steps and rows
+    ascend.
     """
     tiny, max_transition_lanes = splat(TINY), splat(max_term)
     for t in range(1, T):
@@ -188,16 +192,16 @@ def _fill_edge_marginals(
 def _fill_marginals_log_space(
     T, S, P, transition_weights, transition_offset, U, marginals
 ):
-    """The same from messages in logarithms, where those above leave float64.
+    """Fill the marginals from messages in log space, if they would leave float64.
 
-    Backwards, with each distribution divided by its sum:
+    Backwards, with each distribution normalised:
 
         P(y_{T-1} = j)       = a_{T-1}(j) / Z
-        P(i, j at t)         = P(y_t = j) a_{t-1}(i) e^{A(i, j)} / sum_i of the same
+        P(i, j at t)         = P(y_t = j) a_{t-1}(i) e^{A(i, j)} / (its sum over i)
         P(y_{t-1} = i)       = sum_j P(i, j at t)
 
-    So the marginals are those of one distribution, even if logarithms are so large that
-    their rounding counts.
+    The marginals are thus consistent, even if the logarithms are so large that their
+    rounding counts.
     """
     a, b, log_node, log_edge = (
         marginals.prefix,
@@ -226,7 +230,7 @@ def _fill_marginals_log_space(
             total = _log_sum_exp(log_edge, e + j, S, S)
             for i in range(S):
                 log_edge[e + i * S + j] -= total
-            # once more: the first sum is as rough as its terms
+            # normalised twice: the first sum has the rounding of its large terms
             total = _log_sum_exp(log_edge, e + j, S, S) - log_node[o + j]
             for i in range(S):
                 log_edge[e + i * S + j] -= total
@@ -244,7 +248,8 @@ def _fill_marginals_log_space(
 
 @subroutine
 def _log_sum_exp(x, first, count, step):
-    """``log sum exp`` of ``count`` numbers from ``x[first]`` on, a step apart."""
+    """``log sum exp`` of ``count`` numbers from ``x[first]`` on, ``step`` apart."""
+    # the largest term is subtracted before exponentials
     max_term = -np.inf
     for k in range(count):
         max_term = max(max_term, x[first + k * step])

@@ -1,15 +1,16 @@
-"""The loss of one sequence, and its slope as marginals less the gold labels.
+"""The loss of one sequence, and its gradient as marginals less the gold labels.
 
-Both are times the weight of the sequence.
+Both are weighted by loss_scales.
 
     MAX          max_y z(y)                    z(y) = cost(y) + score(y) - score(gold)
     ENTROPY      mu log sum_y exp(z(y) / mu)   with no costs and mu = 1: the negative
                                                log-likelihood
     TOP_K        max_u <u, z> + mu / 2 (1 - |u|^2)  over the K best labellings
 
-W lies apart from the other weights here: ``s.moves``, ``s.start`` and ``s.end`` count
-from the beginning of ``tail``, which is empty where parts share weights. The slope by W
-is ``X' D``, by A it is ``edges``, by start and end the first and the last row of D.
+W is separate from the other weights here: ``transition_offset``, ``start_offset`` and
+``end_offset`` count from the beginning of ``transition_weights``, which is empty if
+parts share weights. The gradient of W is ``X' D``, that of A is ``edges``, and those of
+start and end are the first and the last row of D.
 """
 
 from typing import NamedTuple
@@ -42,7 +43,7 @@ MAX, ENTROPY, TOP_K = 0, 1, 2
 
 
 class GradientScratch(NamedTuple):
-    """Scratch, with the slope in D (rows of P) and in ``edges`` (S rows)."""
+    """Scratch, with the gradient in D (rows of P) and in ``edges`` (S rows)."""
 
     scratch: Scratch
     k_best_buffers: KBestBuffers
@@ -54,7 +55,7 @@ class GradientScratch(NamedTuple):
 
 @subroutine
 def make_gradient_scratch(sequences, K):
-    """Room for the longest sequence; a cache line begins where a row does."""
+    """Allocate scratch for the longest sequence, aligned to cache lines."""
     size, square = sequences.max_length * sequences.P, sequences.S * sequences.P
     buffer = arrays.zeros(4 * size + 3 * square + 8)
     padding = -(buffer.ctypes.data // 8) % 8
@@ -79,7 +80,7 @@ def make_gradient_scratch(sequences, K):
 
 @subroutine
 def make_k_best_scratch(sequences, K):
-    """What the lazy enumeration of K labellings needs, made once."""
+    """Allocate scratch of the lazy enumeration of K labellings."""
     candidates = aligned_empty(
         candidates_size(sequences.max_length, sequences.S, sequences.P, K)
     )
@@ -90,10 +91,10 @@ def make_k_best_scratch(sequences, K):
 def loss_and_gradient(
     sequences, i, transition_weights, kind, mu, gradient, k_best_scratch
 ):
-    """Fill ``c.D`` and ``c.edges`` for sequence i from its scores ``c.k.E``.
+    """Fill D and ``edges`` for sequence i from its scores E; return the loss.
 
-    First U = E and costs, then the marginals by kind, less the gold labels, times the
-    weight. Returns the loss.
+    First U = E plus costs, then the marginals by kind, less the gold labels, times the
+    weight.
     """
     scratch = gradient.scratch
     o = sequences.offsets[i]
@@ -131,6 +132,7 @@ def loss_and_gradient(
             gradient.edges,
         )
     else:
+        # a maximum's gradient is the counts of single labellings
         gradient.D[: T * P] = 0.0
         gradient.edges[:] = 0.0
         if kind == MAX:
@@ -162,6 +164,7 @@ def loss_and_gradient(
                 mu, count, gradient.k_best_buffers.z, gradient.k_best_buffers.u
             )
             for b in range(count):
+                # the projection onto the simplex is sparse
                 if gradient.k_best_buffers.u[b] > 0:
                     _add_labelling_counts(
                         T,
@@ -175,6 +178,7 @@ def loss_and_gradient(
         T, sequences.labels[o : o + T], -1.0, P, gradient.D, gradient.edges
     )
     weight = sequences.loss_scales[i]
+    # unweighted training skips a pass over D
     if weight != 1.0:
         scale_array(weight, gradient.D[: T * P])
         scale_array(weight, gradient.edges)
@@ -194,7 +198,7 @@ def loss_and_gradient(
 
 @subroutine
 def _add_labelling_counts(T, y, a, P, D, edges):
-    """Add a for each part of the labelling y."""
+    """Add ``a`` for each part of the labelling y."""
     for t in range(T):
         D[t * P + y[t]] += a
         if t > 0:
@@ -203,9 +207,9 @@ def _add_labelling_counts(T, y, a, P, D, edges):
 
 @subroutine
 def add_transition_gradient(sequences, T, a, D, edges, W, transition_weights):
-    """``tail += a`` times the slope by A, start and end.
+    """Add ``a`` times the gradient of A, start and end to ``transition_weights``.
 
-    Where parts share weights, these are in W.
+    If parts share weights, it is added to W.
     """
     if has_tied_weights(sequences):
         if sequences.transition_offset >= 0 and T > 1:
@@ -221,6 +225,7 @@ def add_transition_gradient(sequences, T, a, D, edges, W, transition_weights):
     scale = splat(a)
     if sequences.transition_offset >= 0 and T > 1:
         for e in range(0, sequences.S * sequences.P, V):
+            # whole rows: padding of edges is 0
             t = sequences.transition_offset + e
             store(
                 transition_weights,
@@ -246,7 +251,7 @@ def add_transition_gradient(sequences, T, a, D, edges, W, transition_weights):
 
 @subroutine
 def is_zero_row(D, o, P):
-    """Whether a row is all zeros."""
+    """Whether a row is 0 throughout."""
     zero = splat(0.0)
     max_abs = zero
     for j in range(0, P, V):
@@ -257,9 +262,10 @@ def is_zero_row(D, o, P):
 
 @subroutine
 def all_finite(x, size):
-    """Whether ``x[:size]``, whole vectors, holds neither infinity nor NaN."""
+    """Whether ``x[:size]``, whole vectors, contains neither infinity nor NaN."""
     total, zero = splat(0.0), splat(0.0)
     for e in range(0, size, V):
+        # infinity and NaN times 0 are NaN; no comparison per entry
         total = total + load(x, e) * zero
     return reduce_sum(total) == 0
 

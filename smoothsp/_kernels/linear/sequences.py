@@ -1,4 +1,4 @@
-"""What compiled loops over sequences are given: data, one record; scratch, another.
+"""Records of sequences and scratch, and loss-augmented decoding of one sequence.
 
 The hinge of sequence i, in the order of computation:
 
@@ -7,9 +7,9 @@ The hinge of sequence i, in the order of computation:
     worst   = max_y sum_t U(t, y_t) + A(y_{t-1}, y_t)            Viterbi
     hinge   = worst - <w, phi(gold)>
 
-E is kept beside U, as the score of the gold labels and slopes are read from it. All
-rows have P numbers, S labels up to whole vectors. Scratch is for one sequence and is
-used again for the next.
+E is stored beside U, since the gold score and gradients are computed from it. Rows have
+P numbers, S labels padded to whole vectors. Scratch is for one sequence and is reused
+for the next.
 """
 
 from typing import NamedTuple
@@ -34,13 +34,14 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 class Sequences(NamedTuple):
-    """Sequences, their gold labels, what a wrong label costs, and what each counts.
+    """Sequences, their gold labels, costs of wrong labels, and weights.
 
-    The cost of sequence i is multiplied by ``scales[i]``, its whole loss by
+    The cost of sequence i is multiplied by ``scales[i]``, its loss by
     ``loss_scales[i]``. ``offsets[i]`` is its first position, ``offsets[n]`` the end of
-    the last. ``moves``, ``start`` and ``end`` say where weights are (see
-    ``linear.sparse_scores``), ``longest`` how many positions a sequence has at most,
-    and ``table``, empty or not, which parts share weights (see ``linear.parts``).
+    the last one. ``transition_offset``, ``start_offset`` and ``end_offset`` are
+    positions in the weights (see ``sparse_scores``). ``max_length`` is the largest
+    number of positions. ``tied_index`` maps parts to weights they share, or is empty
+    (see ``tied_weights``).
     """
 
     indptr: np.ndarray
@@ -63,7 +64,7 @@ class Sequences(NamedTuple):
 class Scratch(NamedTuple):
     """Rows of P numbers for each position of one sequence, and a labelling.
 
-    ``rest`` has rows for A, start and end where parts share weights.
+    ``transition_weights`` has rows for A, start and end if parts share weights.
     """
 
     E: np.ndarray
@@ -75,7 +76,7 @@ class Scratch(NamedTuple):
 
 @subroutine(optimise=False)
 def make_scratch(sequences):
-    """Room for the longest sequence; a cache line begins where a row does."""
+    """Allocate scratch for the longest sequence, aligned to cache lines."""
     size = sequences.max_length * sequences.P
     buffer = arrays.zeros(3 * size + 8)
     padding = -(buffer.ctypes.data // 8) % 8
@@ -90,7 +91,7 @@ def make_scratch(sequences):
 
 @subroutine(optimise=False)
 def score_sequence(sequences, i, weights, scratch):
-    """Fill ``k.E`` for sequence i; return where A, start and end are."""
+    """Fill E for sequence i; return the array that holds A, start and end."""
     fill_position_scores(
         sequences, sequences.offsets[i], sequences.offsets[i + 1], weights, scratch.E
     )
@@ -101,9 +102,9 @@ def score_sequence(sequences, i, weights, scratch):
 
 @subroutine(optimise=False)
 def loss_augmented_labels(sequences, i, transition_weights, scratch):
-    """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
+    """Fill y with the labelling of highest cost plus score; return this sum.
 
-    ``k.E`` holds the scores of the sequence, ``tail`` A, start and end.
+    E holds the scores of the sequence, ``transition_weights`` A, start and end.
     """
     o = sequences.offsets[i]
     T = sequences.offsets[i + 1] - o
@@ -134,7 +135,7 @@ def loss_augmented_labels(sequences, i, transition_weights, scratch):
 
 @subroutine(optimise=False)
 def gold_score(sequences, i, transition_weights, scratch):
-    """The score of the gold labels of sequence i, whose scores are in ``k.E``."""
+    """Return the score of the gold labels of sequence i, from its scores E."""
     o = sequences.offsets[i]
     T = sequences.offsets[i + 1] - o
     return labelling_score(
@@ -152,7 +153,7 @@ def gold_score(sequences, i, transition_weights, scratch):
 
 @subroutine(optimise=False)
 def labelling_cost(sequences, i, y, labels_offset):
-    """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sequence i."""
+    """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[labels_offset:]``."""
     first = sequences.offsets[i]
     cost = 0.0
     for t in range(sequences.offsets[i + 1] - first):
@@ -170,11 +171,12 @@ def sequence_weight(sequences, i):
 
 @kernel
 def structured_hinges(first, last, sequences, weights, out):
-    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not times a weight."""
+    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not weighted."""
     scratch = make_scratch(sequences)
     for i in range(first, last):
         transition_weights = score_sequence(sequences, i, weights, scratch)
         worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        # the gold labelling is among all y: negative only by rounding
         out[i] = max(worst - gold_score(sequences, i, transition_weights, scratch), 0.0)
 
 

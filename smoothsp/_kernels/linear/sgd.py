@@ -1,19 +1,20 @@
-r"""Stochastic subgradient steps on sparse sequences, with what is dense done lazily.
+"""Stochastic subgradient steps on sparse sequences, with lazy dense updates.
 
     w_t = (1 - gamma_t lambda) w_{t-1} - gamma_t g_t ,   m_t = m_{t-1} + rho_t w_t
 
-with the slope g_t of one sequence. For W the step only touches the features of the
-sequence: with r_t = prod (1 - gamma lambda),
+with the subgradient g_t of one sequence. The step reads and writes only rows of W for
+features of the sequence: with r_t = prod (1 - gamma lambda),
 
     W_t = r_t V_t ,           V_t = V_{t-1} - (gamma_t / r_t) X' D
     m_t = C_t V_t - Q_t ,     Q_t = Q_{t-1} - C_{t-1} (gamma_t / r_t) X' D ,
                               C_t = C_{t-1} + rho_t r_t
 
-The other weights are few, and every step writes them all; where they share weights with
-features (see ``linear.parts``) they are in W and treated as it is.
+The other weights are few, and each step writes them all. If they share weights with
+features (see ``tied_weights``), they are in W and updated lazily, too.
 
-Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-sections 4 and 7.2; the scaled representation is that of Shalev-Shwartz et al. (2011).
+Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models" (2018),
+sections 4 and 7.2; the scaled representation is that of Shalev-Shwartz et al.,
+"Pegasos" (2011).
 """
 
 import numpy as np
@@ -37,8 +38,7 @@ from smoothsp._kernels.linear.tied_weights import (
 )
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
-# The scale r is folded into V when it falls below this: what m loses to cancellation is
-# one over r roundings.
+# The scale r is folded into V below this: cancellation in m is 1 / r rounding errors.
 _MIN_SCALE = 1e-4
 
 
@@ -59,12 +59,13 @@ def subgradient_steps(
     scales,
     losses,
 ):
-    """Steps of size ``rates[t]`` on the sequences ``order[t]``.
+    """Make steps of size ``rates[t]`` on the sequences ``order[t]``.
 
-    ``shares[t]`` is rho_t, ``scales`` are (r, C, the sum of rho, steps so far), ``W``
-    holds V, ``tail`` the other weights (see ``linear.slopes``) and ``tail_sum``
-    their m. ``losses[t]`` is the loss of the sequence before its step; NaN from where
-    the weights overflow.
+    ``averaging_weights[t]`` is rho_t, ``scales`` are (r, C, the sum of rho, steps so
+    far). ``W`` holds V, ``transition_weights`` the other weights (see
+    ``sequence_loss``), and ``transition_weights_sum`` their m. ``losses[t]`` is the
+    loss of the sequence before its step, NaN from the step at which the weights
+    overflow.
     """
     gradient = make_gradient_scratch(sequences, K)
     k_best_scratch = make_k_best_scratch(sequences, K)
@@ -76,6 +77,7 @@ def subgradient_steps(
         first, last = sequences.offsets[i], sequences.offsets[i + 1]
         T = last - first
         fill_position_scores(sequences, first, last, W, E)
+        # scores are linear: r W is never formed
         scale_array(r, E[: T * P])
         gathered = gather_transition_weights(
             sequences, r, W, transition_weights, gradient.scratch.transition_weights
@@ -88,7 +90,7 @@ def subgradient_steps(
         )
         shrinkage = 1 - rates[n] * lam
         if shrinkage == 0 or r * shrinkage < _MIN_SCALE:
-            # so that C V - Q stays
+            # r is folded into V, and C into Q, so that C V - Q stays the same
             for e in range(0, len(W), V):
                 old = load(W, e)
                 store(Q, e, load(Q, e) - splat(C) * old)
@@ -102,8 +104,10 @@ def subgradient_steps(
             if is_zero_row(D, t * P, P):
                 continue
             add_word_features(sequences, first + t, a, D, t * P, W)
+            # Q needs no update before averaging begins
             if C != 0:
                 add_word_features(sequences, first + t, a * C, D, t * P, Q)
+        # the other weights have no scale: they are shrunk at once
         scale_array(shrinkage, transition_weights)
         add_transition_gradient(
             sequences,
@@ -118,6 +122,7 @@ def subgradient_steps(
             add_transition_gradient(
                 sequences, T, a * C, D, gradient.edges, Q, transition_weights
             )
+        # rho is 0 for iterates outside the average
         if averaging_weights[n] > 0:
             C += averaging_weights[n] * r
             averaging_weight = splat(averaging_weights[n])
@@ -133,5 +138,5 @@ def subgradient_steps(
                 )
     scales[0], scales[1] = r, C
     scales[2] += averaging_weights.sum()
-    # counted in compiled code: an interrupt comes before or after, not between
+    # counted in compiled code: interrupts come before or after it, not in between
     scales[3] += len(order)

@@ -1,15 +1,15 @@
-"""Scores of a sequence under a linear model, and its features added to the weights.
+"""Scores of a sequence under a linear model, and updates by its features.
 
-``E(t, j) = sum_f x(t, f) W(f, j)``, and a labelling y is worth
-``sum_t E(t, y_t) + A(y_{t-1}, y_t)`` with what the first and the last label add.
+``E(t, j) = sum_f x(t, f) W(f, j)``, and a labelling y has the score
+``sum_t E(t, y_t) + A(y_{t-1}, y_t) + start(y_1) + end(y_T)``.
 
 All weights are in one flat array of rows of P numbers, S labels and zeros up to whole
-vectors: a row for each feature, then from ``moves`` on the S rows of A, then the rows
-``start`` and ``end``. Each of the three is an offset, -1 where there are no such rows.
-Positions of all sequences are numbered through; the entries of one, sorted, are
-``indptr[t]`` to ``indptr[t + 1]`` of ``indices`` and ``values``.
+vectors: a row per feature, then from ``transition_offset`` the S rows of A, then the
+rows at ``start_offset`` and ``end_offset``. Offsets are -1 where there are no such
+rows. Positions of all sequences are numbered consecutively. The entries of position t,
+sorted by feature, are ``indptr[t]`` to ``indptr[t + 1]`` of ``indices`` and ``values``.
 
-Vectors go over the labels j, which are contiguous in a row of W: an entry of X is read
+Vectors run over the labels j, which are contiguous in a row of W: an entry of X is read
 once for a block of up to four vectors. The loop over entries is inside, so that the
 sums of E, or the numbers of D, stay in registers.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import fma, get, load, splat, store
 
-# Lanes of a vector of float64.
+# lanes of a vector of float64
 V = 8
 
 
@@ -37,6 +37,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
         low, high = indptr[t], indptr[t + 1]
         o = (t - first) * P
         j = 0
+        # four independent sums hide the latency of fused products
         while j + 4 * V <= P:
             a = b = c = d = zero
             for e in range(low, high):
@@ -54,6 +55,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
         while j + 2 * V <= P:
             # two features at a time: additions to one sum run in sequence
             a = b = c = d = zero
+            # two features at a time: fused products of one sum depend on each other
             for e in range(low, high - 1, 2):
                 f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j
                 x, y = splat_entry(values, e), splat_entry(values, e + 1)
@@ -83,7 +85,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
 
 @subroutine(optimise=False)
 def add_position_features(t, indptr, indices, values, a, D, o, P, weights):
-    """``W(f, j) += a x(t, f) D(j)`` with the row D at o: one rank of ``X'D``."""
+    """``W(f, j) += a x(t, f) D(j)`` with the row D at o, a rank-one term of ``X'D``."""
     scale = splat(a)
     low, high = indptr[t], indptr[t + 1]
     j = 0
@@ -110,6 +112,7 @@ def add_position_features(t, indptr, indices, values, a, D, o, P, weights):
 def add_position_features_for_label(t, indptr, indices, values, a, j, P, weights):
     """``W(f, j) += a x(t, f)`` for one label j."""
     for e in range(indptr[t], indptr[t + 1]):
+        # one label: a strided write, without vectors
         weights[indices[e] * P + j] += a * values[e]
 
 

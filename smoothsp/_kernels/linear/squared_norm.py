@@ -1,16 +1,16 @@
-"""``||X'D||^2``, the squared length of what a change of one sequence does to W.
+"""``||X'D||^2``, the squared norm of the change of W by one sequence's direction.
 
-X has a row of features x_t for each word t, D a row of S numbers. A sequence is treated
-in one of two ways:
+X has a row of features x_t for each word t, D a row of S numbers. There are two
+formulas:
 
-    with G(t, u) = <x_t, x_u>, computed once and kept:
+    with the Gram matrix G(t, u) = <x_t, x_u>, computed once and stored:
         sum_t <D_t, 2 sum_{u<t} G(t, u) D_u + G(t, t) D_t>
     without:
         r_f = sum_t x(t, f) D_t for each feature f,   then sum_f <r_f, r_f>
 
-The first costs T^2 / 2 rows of D, the second a row for each entry of X: sequences with
-few words for their entries have products. Only rows ``moved`` of D are visited. G is
-symmetric, so only its lower triangle is kept, row after row.
+The first costs T^2 / 2 rows of D, the second a row per entry of X. Sequences with few
+words relative to their entries have a Gram matrix. Only the ``active`` rows of D are
+visited. G is symmetric: its lower triangle is stored, row after row.
 """
 
 from typing import NamedTuple
@@ -25,12 +25,12 @@ from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
 class GramCache(NamedTuple):
-    """Inner products of the words of each sequence, and places for features.
+    """Gram matrices of the words of sequences, and scratch of features.
 
-    Those of sequence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
-    ``at[i]`` is -1 where a sequence has none. ``place`` is -1 for every feature and
-    ``rows`` is room for those of one sequence. Where parts share weights, ``rows`` has
-    a number for every weight instead, all 0 (see ``directions.length``).
+    G(t, u) of sequence i is ``gram[gram_offsets[i] + t (t + 1) / 2 + u]`` for u up to
+    t; ``gram_offsets[i]`` is -1 if it has none. ``feature_slot`` is -1 for each
+    feature, and ``rows`` is scratch for those of one sequence. If parts share weights,
+    ``rows`` has a zero for each weight instead (see ``directions.quadratic_term``).
     """
 
     gram: np.ndarray
@@ -41,7 +41,7 @@ class GramCache(NamedTuple):
 
 @kernel
 def fill_gram(first, last, sequences, gram_offsets, gram):
-    """Fill ``gram`` with ``<x_t, x_u>``, u up to t, where sequences have products."""
+    """Fill ``gram`` with ``<x_t, x_u>``, u up to t, for sequences with an offset."""
     for i in range(first, last):
         if gram_offsets[i] < 0:
             continue
@@ -55,13 +55,14 @@ def fill_gram(first, last, sequences, gram_offsets, gram):
 
 @subroutine(optimise=False)
 def _word_inner_product(sequences, t, u):
-    """``<x_t, x_u>``: indices of both rows ascend, so one pass merges them."""
+    """``<x_t, x_u>``: indices of both rows ascend, so that one pass merges them."""
     a, b = sequences.indptr[t], sequences.indptr[u]
     total = 0.0
     while a < sequences.indptr[t + 1] and b < sequences.indptr[u + 1]:
         f, g = sequences.indices[a], sequences.indices[b]
         if f == g:
             total += np.float64(sequences.values[a]) * np.float64(sequences.values[b])
+        # branchless merge: equal features advance both
         a += f <= g
         b += g <= f
     return total
@@ -69,7 +70,7 @@ def _word_inner_product(sequences, t, u):
 
 @subroutine(optimise=False)
 def squared_norm_of_features(sequences, i, gram_cache, D, active, num_active):
-    """``||X'D||^2`` for sequence i, of whose rows D only ``moved[:count]`` count."""
+    """``||X'D||^2`` for the first ``num_active`` rows ``active`` of sequence i."""
     if gram_cache.gram_offsets[i] >= 0:
         return _squared_norm_from_gram(
             gram_cache.gram,
@@ -92,14 +93,15 @@ def squared_norm_of_features(sequences, i, gram_cache, D, active, num_active):
 
 @subroutine(optimise=False)
 def _squared_norm_from_gram(gram, gram_offset, D, active, num_active, P):
-    """Sum the first formula; the loop over labels is outside.
+    """Evaluate the first formula, with the loop over labels outside.
 
-    So the inner sums over u stay in registers, four vectors of labels at a time.
+    Inner sums over u thus stay in registers, four vectors of labels at a time.
     """
     zero, double = splat(0.0), splat(2.0)
     total = zero
     for m in range(num_active):
         t = active[m]
+        # row t of the lower triangle
         g = gram_offset + t * (t + 1) // 2
         j = 0
         while j + 4 * V <= P:
@@ -134,10 +136,10 @@ def _squared_norm_from_gram(gram, gram_offset, D, active, num_active, P):
 def _squared_norm_from_rows(
     sequences, first, feature_slot, rows, D, active, num_active
 ):
-    """Sum the second formula; ``place[f]`` is the row of r_f, in order of appearance.
+    """Evaluate the second formula; feature_slot[f] is the row of r_f.
 
-    The rows of one sequence are contiguous, and the first write to a row replaces it.
-    So nothing is cleared but the places of its own features.
+    Rows are in order of appearance and contiguous, and the first write to a row
+    replaces it. Only the slots of the sequence's features are reset.
     """
     zero = splat(0.0)
     used = 0
@@ -149,6 +151,7 @@ def _squared_norm_from_rows(
             if is_new:
                 feature_slot[f] = used
                 used += 1
+            # rows r_f are contiguous, however far apart the features are
             o, p = feature_slot[f] * sequences.P, active[m] * sequences.P
             x = splat_entry(sequences.values, e)
             for j in range(0, sequences.P, V):

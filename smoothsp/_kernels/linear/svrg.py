@@ -1,22 +1,21 @@
-r"""Variance-reduced steps on sparse sequences, with what is dense done lazily.
+"""Variance-reduced steps (SVRG) on sparse sequences, with lazy dense updates.
 
     x_t = x_{t-1} - gamma (g_i(x) - g_i(snapshot) + gbar + lambda x + kappa (x - z))
         = k x_{t-1} + gamma c - gamma delta_t ,
     k = 1 - gamma (lambda + kappa) ,  c = kappa z - gbar
 
-The slope delta_t of a sequence at x, less that at the snapshot, touches its features
-only. So for W
+The gradient delta_t of a sequence at x, less that at the snapshot, is nonzero only for
+its features. So for W
 
     x_t = r_t V_t + b_t c ,  r_t = k r_{t-1} ,  b_t = k b_{t-1} + gamma ,
     V_t = V_{t-1} - (gamma / r_t) X' (D - D_snapshot)
     sum of x_1 to x_t = C_t V_t - Q_t + B_t c ,  C_t = sum of r ,  B_t = sum of b
 
-with Q as in ``linear.sgd``. The slopes of the snapshot were kept as marginals, so a
-step calls the oracle once. It scores the words under V and under c, and combines the
-scores with r and b. Unless r is folded into V, only rows of features of the sequence
-are written.
+with Q as in ``sgd``. Gradients at the snapshot are stored as marginals, so that a step
+calls the oracle once. It computes scores under V and under c, and combines them with r
+and b. Unless r is folded into V, only rows of features of the sequence are written.
 
-Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models" (2018),
 sections 5 and 7.2.
 """
 
@@ -40,7 +39,7 @@ from smoothsp._kernels.linear.tied_weights import (
 )
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
-# As in linear.sgd.
+# as in ``sgd``
 _MIN_SCALE = 1e-4
 
 
@@ -49,11 +48,12 @@ def svrg_epoch(
     order, rate, decay, sequences, kind, mu, K, snapshot_nodes, snapshot_edges, c_W,
     c_transitions, W, Q, transition_weights, transition_weights_sum, scales,
 ):  # fmt: skip
-    """Steps of size ``rate`` on the sequences ``order``; whether all stayed finite.
+    """Make steps of size ``rate`` on sequences ``order``; whether all stayed finite.
 
-    ``pull`` is lambda + kappa; ``nodes`` and ``pairs`` are the slopes of the snapshot;
-    ``c_W`` and ``c_tail`` are c. ``W`` holds V, ``tail`` the other weights,
-    ``tail_sum`` the sum of those so far; ``scales`` are (r, b, C, B).
+    ``decay`` is lambda + kappa; ``snapshot_nodes`` and ``snapshot_edges`` are gradients
+    at the snapshot; ``c_W`` and ``c_transitions`` are c. ``W`` holds V,
+    ``transition_weights`` the other weights, ``transition_weights_sum`` the sum of
+    their iterates; ``scales`` are (r, b, C, B).
     """
     gradient = make_gradient_scratch(sequences, K)
     shift_buffer = make_transition_buffer(sequences)
@@ -70,6 +70,7 @@ def svrg_epoch(
         fill_position_scores(sequences, first, last, c_W, M)
         p, q = splat(r), splat(b)
         for e in range(0, T * P, V):
+            # scores are linear in the weights: r V + b c is never formed
             store(E, e, fma(q, load(M, e), p * load(E, e)))
         gathered = gather_transition_weights(
             sequences, r, W, transition_weights, gradient.scratch.transition_weights
@@ -87,9 +88,10 @@ def svrg_epoch(
         for e in range(0, T * P, V):
             store(D, e, load(D, e) - load(snapshot_nodes, o + e))
         for e in range(sequences.S * P):
+            # variance reduction: the difference to the snapshot's gradient
             gradient.edges[e] -= snapshot_edges[i, e]
         if r * shrinkage < _MIN_SCALE:
-            # so that C V - Q stays
+            # r is folded into V, and C into Q, so that C V - Q stays the same
             for e in range(0, len(W), V):
                 v = load(W, e)
                 store(Q, e, load(Q, e) - splat(C) * v)
@@ -98,6 +100,7 @@ def svrg_epoch(
             r = 1.0
         else:
             r *= shrinkage
+        # b is the factor of c, which is never added to W
         b = shrinkage * b + rate
         feature_step = -rate / r
         for t in range(T):

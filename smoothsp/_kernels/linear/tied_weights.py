@@ -1,10 +1,10 @@
-"""Scores of the parts of sequences, and parts added to the weights, by address.
+"""Scores and feature updates of sequences whose parts may share weights.
 
-A part is a number ``r P + j`` in rows as ``linear.sparse_scores`` has them: label j of
-feature r, then of the rows of A, start and end. Without a ``s.table`` this is also the
-place of its weight. With one, ``s.table`` has the place of each part, several may share
-it, ``weights`` has no other rows, and A, start and end are collected into rows of their
-own, where ``s.moves``, ``s.start`` and ``s.end`` point.
+A part is a number ``r P + j`` in the rows of ``sparse_scores``: label j of feature r,
+then of the rows of A, start and end. Without ``tied_index`` it is also the index of its
+weight. Otherwise ``tied_index`` has the weight of each part, and several parts may have
+the same. ``weights`` then has no other rows; A, start and end are gathered into rows at
+``transition_offset``, ``start_offset`` and ``end_offset``.
 """
 
 import numpy as np
@@ -48,12 +48,13 @@ def fill_position_scores(sequences, first, last, weights, E):
         for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
             f, x = sequences.indices[e] * sequences.P, np.float64(sequences.values[e])
             for j in range(sequences.S):
+                # gathers: tied weights are not contiguous in j
                 E[o + j] += x * weights[sequences.tied_index[f + j]]
 
 
 @subroutine(optimise=False)
 def add_word_features(sequences, t, a, D, o, weights):
-    """Add ``a x(t, f) D(j)`` to the weight of each f and j, with the row D at o."""
+    """Add ``a x(t, f) D(j)`` to the weight of each f and j, with the row D at ``o``."""
     if not has_tied_weights(sequences):
         add_position_features(
             t,
@@ -70,6 +71,7 @@ def add_word_features(sequences, t, a, D, o, weights):
     for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
         f, x = sequences.indices[e] * sequences.P, a * np.float64(sequences.values[e])
         for j in range(sequences.S):
+            # scalar: two parts of a vector may share a weight
             weights[sequences.tied_index[f + j]] += x * D[o + j]
 
 
@@ -96,7 +98,7 @@ def add_word_features_for_label(sequences, t, a, j, weights):
 
 @subroutine(optimise=False)
 def make_transition_buffer(sequences):
-    """Room for the rows of A, start and end, where they have to be collected."""
+    """Allocate rows for A, start and end, if they have to be gathered."""
     num_rows = sequences.S if sequences.transition_offset >= 0 else 0
     num_rows += 2 if sequences.start_offset >= 0 else 0
     return arrays.zeros(num_rows * sequences.P if has_tied_weights(sequences) else 0)
@@ -104,7 +106,7 @@ def make_transition_buffer(sequences):
 
 @subroutine(optimise=False)
 def _num_feature_weights(sequences):
-    """Parts of features: those of A, start and end come after."""
+    """Number of parts of features, which precede those of A, start and end."""
     num_rows = sequences.S if sequences.transition_offset >= 0 else 0
     num_rows += 2 if sequences.start_offset >= 0 else 0
     return len(sequences.tied_index) - num_rows * sequences.P
@@ -112,7 +114,10 @@ def _num_feature_weights(sequences):
 
 @subroutine(optimise=False)
 def gather_transition_weights(sequences, scale, weights, transition_weights, buffer):
-    """A, start and end: ``tail``, or room, filled with ``scale`` times the weights."""
+    """Return A, start and end: the array itself, or the gathered, scaled rows.
+
+    Without tied weights, ``scale`` is not applied: these weights have none.
+    """
     if not has_tied_weights(sequences):
         return transition_weights
     first = _num_feature_weights(sequences)
@@ -126,7 +131,10 @@ def gather_transition_weights(sequences, scale, weights, transition_weights, buf
 def add_to_transition_rows(
     sequences, num_rows, offset, a, values, values_offset, weights
 ):
-    """Add a times ``rows`` rows of x at o to A, start or end, from ``part`` on."""
+    """Add ``a`` times ``num_rows`` rows of ``values`` to A, start or end.
+
+    Rows begin at ``values_offset``, those of the weights at ``offset``.
+    """
     if has_tied_weights(sequences):
         first = _num_feature_weights(sequences) + offset
         for row in range(0, num_rows * sequences.P, sequences.P):
@@ -147,7 +155,7 @@ def add_to_transition_rows(
 
 @subroutine(optimise=False)
 def add_to_transition_entry(sequences, offset, a, weights):
-    """Add a to one weight of A, start or end."""
+    """Add ``a`` to one weight of A, start or end."""
     if has_tied_weights(sequences):
         weights[sequences.tied_index[_num_feature_weights(sequences) + offset]] += a
     else:
@@ -156,9 +164,9 @@ def add_to_transition_entry(sequences, offset, a, weights):
 
 @subroutine(optimise=False)
 def squared_norm_then_clear(sequences, first, active, count, sums):
-    """Of ``sums`` at the places of the words ``moved`` and of A, start and end.
+    """Squared norm of ``sums`` at the weights of active words, A, start and end.
 
-    They are 0 afterwards, so that each counts once.
+    Each sum is set to 0 when it is counted, so that a shared weight counts once.
     """
     total = 0.0
     for m in range(count):

@@ -1,13 +1,13 @@
-"""The best labelling of one sequence, with or without the costs of its wrong labels.
+"""Viterbi for one sequence, with or without the costs of wrong labels.
 
 ``a_t(j) = U(t, j) + max_i a_{t-1}(i) + A(i, j)``, where U holds the scores of the
-positions, ``c(gold_t, j)`` of each label, and what the first and the last label add.
-Viterbi goes forwards in place: U becomes a, and M keeps the maxima over i. Backwards,
-the label before j is the first i with ``a_{t-1}(i) + A(i, j) = M(t, j)``. That repeats
-S sums a position. Keeping the arguments forwards would add a selection to each of S^2.
+positions, plus costs ``c(gold_t, j)``, plus start and end weights. The forward pass is
+in place: U becomes a, and M stores the maxima over i. Backwards, the label before j is
+the first i with ``a_{t-1}(i) + A(i, j) = M(t, j)``. This repeats S sums per position,
+whereas storing the argmax would add a selection to each of S^2.
 
-Weights are laid out as in ``linear.sparse_scores``. In U the lanes past the last label
-are -inf, and so no maximum is there. Vectors go over j, so rows of A are contiguous.
+Weights are laid out as in ``sparse_scores``. In U the lanes past the last label are
+-inf, so that no maximum is there. Vectors run over j, and rows of A are contiguous.
 """
 
 import numpy as np
@@ -21,9 +21,9 @@ from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, 
 def fill_loss_augmented_scores(
     E, T, gold, o, costs, scale, weights, start_offset, end_offset, P, U
 ):
-    """Fill U for the sequence whose gold labels are ``gold[o:o + T]``.
+    """Fill U with scores plus costs, for the gold labels ``gold[o:o + T]``.
 
-    ``costs`` are rows of P numbers, one a gold label, -inf past the last label.
+    ``costs`` are rows of P numbers, one per gold label, -inf past the last label.
     """
     cost_scale = splat(scale)
     for t in range(T):
@@ -36,10 +36,11 @@ def fill_loss_augmented_scores(
 
 @subroutine(optimise=False)
 def fill_scores(E, T, S, weights, start_offset, end_offset, P, U):
-    """Fill U with scores alone."""
+    """Fill U with scores, -inf past the last label."""
     for p in range(0, T * P, V):
         store(U, p, load(E, p))
     for t in range(T):
+        # padding must not win a maximum
         for j in range(S, P):
             U[t * P + j] = -np.inf
     if start_offset >= 0:
@@ -48,7 +49,7 @@ def fill_scores(E, T, S, weights, start_offset, end_offset, P, U):
 
 @subroutine(optimise=False)
 def _add_boundaries(T, weights, start_offset, end_offset, P, U):
-    """Add the weights of the first label to the first row, of the last to the last."""
+    """Add the start weights to the first row and the end weights to the last row."""
     if T == 0:
         return
     last = (T - 1) * P
@@ -62,8 +63,8 @@ def _add_boundaries(T, weights, start_offset, end_offset, P, U):
 def viterbi(T, S, weights, transition_offset, P, U, M, y):
     """Fill ``y[:T]`` with the best labelling, and return its score.
 
-    U becomes the scores of the best prefixes, M, as large, the maxima in them. Ties go
-    to the lower label, from the end backwards. Without positions the score is 0.
+    U becomes the scores of the best prefixes; M, of the same size, receives the maxima.
+    Ties go to the lower label, from the end backwards. The empty sequence has score 0.
     """
     if T == 0:
         return 0.0
@@ -72,6 +73,7 @@ def viterbi(T, S, weights, transition_offset, P, U, M, y):
     o = (T - 1) * P
     j, best = 0, U[o]
     for i in range(1, S):
+        # strict: ties go to the lower label
         if U[o + i] > best:
             j, best = i, U[o + i]
     y[T - 1] = j
@@ -84,9 +86,9 @@ def viterbi(T, S, weights, transition_offset, P, U, M, y):
 
 @subroutine(optimise=False)
 def _viterbi_step(U, o, weights, transition_offset, S, P, M, p):
-    """``M(p + j) = max_i U(o + i) + A(i, j)``, and U(p + j) raised by that.
+    """``M(p + j) = max_i U(o + i) + A(i, j)``, which is added to U(p + j).
 
-    The loop over i is inside, so the maxima of up to four vectors stay in registers.
+    The loop over i is inside: the maxima of up to four vectors stay in registers.
     """
     j = 0
     while j + 4 * V <= P:
@@ -128,13 +130,17 @@ def _viterbi_step(U, o, weights, transition_offset, S, P, M, p):
 
 @subroutine(forceinline=True)
 def _store_max_and_prefix_score(U, M, offset, max_sum):
+    """Store a vector of maxima in M, and add it to U."""
     store(M, offset, max_sum)
     store(U, offset, max_sum + load(U, offset))
 
 
 @subroutine(optimise=False)
 def _backtrack_label(U, o, weights, column_offset, S, P, max_sum):
-    """The lowest i that attains ``max_i U(i) + A(i, j)``: the same sums, equal bits."""
+    """Return the lowest i that attains ``max_i U(i) + A(i, j)``.
+
+    The same sums have the same bits, so that equality is exact.
+    """
     for i in range(S):
         if U[o + i] + weights[column_offset + i * P] == max_sum:
             return i

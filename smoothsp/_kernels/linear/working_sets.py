@@ -1,4 +1,4 @@
-"""Labellings that a sequence has met, with their weights in its dual variable.
+"""Working sets: stored labellings of sequences, with their weights in the dual.
 
 For the labellings y_k of sequence i, of weights alpha_k that sum to 1,
 
@@ -6,11 +6,11 @@ For the labellings y_k of sequence i, of weights alpha_k that sum to 1,
     mu   = sum_k alpha_k e_{y_k},    ell = s_i sum_k alpha_k loss(k)
 
 Pools are flat and shared by all sequences, so that a step adds slots without
-allocating. Where a pool is full the step is not made, and the caller enlarges the pool.
+allocating. If a pool is full, the step is not made, and the caller enlarges the pool.
 
-Sequence i has ``size[i]`` of ``room[i]`` slots from ``slot[i]`` on; slot k has the
-labels ``labels[word[i] + k T:]``. Where a sequence needs more slots it moves to the end
-of the pool, whose rest is ``used``: words and slots.
+Sequence i has ``size[i]`` of ``room[i]`` slots, from ``slot[i]`` on. Slot k has the
+labels ``labels[word[i] + k T:]``. A sequence that needs more slots moves to the end of
+the pools; ``used`` are the used lengths of labels and of slots.
 """
 
 from typing import NamedTuple
@@ -23,13 +23,13 @@ from smoothsp._kernels.linear.sequences import labelling_cost, sequence_weight
 from smoothsp._kernels.linear.sparse_scores import labelling_score
 from smoothsp._kernels.vectors.arrays import copy
 
-# Steps leave pairs of labellings whose h are equal but for rounding, which is not to
-# choose between them: the first slot wins.
-TIE = 1e-10
+# Differences of h below this are ties: rounding must not choose between labellings. The
+# first slot wins.
+TIE_TOLERANCE = 1e-10
 
 
 class WorkingSets(NamedTuple):
-    """Pools; ``alpha`` weights, ``loss`` costs, ``h`` cost plus score less gold."""
+    """Pools; ``alpha`` weights, ``loss`` costs, ``h`` cost plus score margin."""
 
     labels: np.ndarray
     alpha: np.ndarray
@@ -44,10 +44,10 @@ class WorkingSets(NamedTuple):
 
 @subroutine(optimise=False)
 def reserve_slot(sequences, i, working_sets, max_labellings):
-    """Make room for one more slot; False if the pool is full, and then nothing changed.
+    """Reserve one more slot; return False, without changes, if the pool is full.
 
-    Above ``most`` it grows by 8 slots only: labellings that have weight may not be
-    dropped, others would have been dropped first.
+    The capacity doubles up to ``max_labellings``, then grows by 8 slots: labellings
+    with weight cannot be dropped, and others would have been.
     """
     if working_sets.size[i] < working_sets.room[i]:
         return True
@@ -58,35 +58,35 @@ def reserve_slot(sequences, i, working_sets, max_labellings):
         if working_sets.room[i] < max_labellings
         else working_sets.room[i] + 8,
     )
-    words, slots = working_sets.used[0], working_sets.used[1]
-    if words + capacity * T > len(working_sets.labels) or slots + capacity > len(
-        working_sets.alpha
-    ):
+    labels_end, slots_end = working_sets.used[0], working_sets.used[1]
+    if labels_end + capacity * T > len(
+        working_sets.labels
+    ) or slots_end + capacity > len(working_sets.alpha):
         return False
     a, b = working_sets.word[i], working_sets.slot[i]
-    # h is not copied: each visit fills it again
+    # h is not copied, since each visit fills it
     copy(
         working_sets.labels[a : a + size * T],
-        working_sets.labels[words : words + size * T],
+        working_sets.labels[labels_end : labels_end + size * T],
     )
     for k in range(size):
-        working_sets.alpha[slots + k] = working_sets.alpha[b + k]
-        working_sets.loss[slots + k] = working_sets.loss[b + k]
+        working_sets.alpha[slots_end + k] = working_sets.alpha[b + k]
+        working_sets.loss[slots_end + k] = working_sets.loss[b + k]
     working_sets.word[i], working_sets.slot[i], working_sets.room[i] = (
-        words,
-        slots,
+        labels_end,
+        slots_end,
         capacity,
     )
-    working_sets.used[0] = words + capacity * T
-    working_sets.used[1] = slots + capacity
+    working_sets.used[0] = labels_end + capacity * T
+    working_sets.used[1] = slots_end + capacity
     return True
 
 
 @subroutine(optimise=False)
 def score_slots(sequences, i, w, E, gold, working_sets):
-    """Fill ``h = loss + score - base`` of each slot; ``base`` is the gold score.
+    """Fill ``h = loss + score - gold`` of each slot; ``gold`` is the gold score.
 
-    In O(T) a slot, where Viterbi takes ``O(T S^2)``.
+    O(T) per slot, whereas Viterbi takes ``O(T S^2)``.
     """
     T = sequences.offsets[i + 1] - sequences.offsets[i]
     for k in range(working_sets.size[i]):
@@ -109,57 +109,61 @@ def score_slots(sequences, i, w, E, gold, working_sets):
 
 @subroutine(optimise=False)
 def best_slot(i, working_sets):
-    """The first slot with the largest h."""
+    """Return the first slot with the largest h."""
     b, best = working_sets.slot[i], 0
     for k in range(1, working_sets.size[i]):
-        if working_sets.h[b + k] > working_sets.h[b + best] + TIE:
+        if working_sets.h[b + k] > working_sets.h[b + best] + TIE_TOLERANCE:
             best = k
     return best
 
 
 @subroutine(optimise=False)
 def find_tied_slot(i, h, working_sets):
-    """The first slot whose labels are worth h but for rounding, or -1."""
+    """Return the first slot whose h is at least this one, up to rounding, or -1."""
     for k in range(working_sets.size[i]):
-        if working_sets.h[working_sets.slot[i] + k] >= h - TIE:
+        if working_sets.h[working_sets.slot[i] + k] >= h - TIE_TOLERANCE:
             return k
     return -1
 
 
 @subroutine(optimise=False)
 def away_slot(i, working_sets):
-    """The first slot with the smallest h among those with weight."""
+    """Return the first slot with the smallest h among those of positive weight."""
     b, worst = working_sets.slot[i], -1
     for k in range(working_sets.size[i]):
-        lower = worst < 0 or working_sets.h[b + k] < working_sets.h[b + worst] - TIE
-        if lower and working_sets.alpha[b + k] > 0.0:
+        is_lower = (
+            worst < 0
+            or working_sets.h[b + k] < working_sets.h[b + worst] - TIE_TOLERANCE
+        )
+        if is_lower and working_sets.alpha[b + k] > 0.0:
             worst = k
     return worst
 
 
 @subroutine(optimise=False)
 def store_labels(sequences, i, y, h, max_labellings, with_weights, working_sets):
-    """The slot of labels y, which gets one if it had none.
+    """Return the slot of labels y, added if they were not stored.
 
-    At ``most`` slots the one with the smallest h is replaced, or if weights are kept
-    the smallest of those without weight, if there are any.
+    With ``max_labellings`` slots, the slot of smallest h is replaced. With weights,
+    only slots of weight 0 are, if there are any.
     """
     T = sequences.offsets[i + 1] - sequences.offsets[i]
     o, b = working_sets.word[i], working_sets.slot[i]
     for k in range(working_sets.size[i]):
-        same = True
+        is_same = True
         for t in range(T):
             if working_sets.labels[o + k * T + t] != y[t]:
-                same = False
+                is_same = False
                 break
-        if same:
+        if is_same:
             working_sets.h[b + k] = h
             return k
     k = -1
     if working_sets.size[i] >= max_labellings:
         for m in range(working_sets.size[i]):
-            free = not with_weights or working_sets.alpha[b + m] == 0.0
-            if free and (k < 0 or working_sets.h[b + m] < working_sets.h[b + k]):
+            # a labelling with weight is part of mu and cannot be dropped
+            is_free = not with_weights or working_sets.alpha[b + m] == 0.0
+            if is_free and (k < 0 or working_sets.h[b + m] < working_sets.h[b + k]):
                 k = m
     if k < 0:
         k = np.int64(working_sets.size[i])
@@ -176,10 +180,11 @@ def store_labels(sequences, i, y, h, max_labellings, with_weights, working_sets)
 
 @subroutine(optimise=False)
 def drop_zero_weights(sequences, i, working_sets):
-    """Take out slots without weight; the last fills the gap."""
+    """Remove slots of weight 0; the last slot fills the gap."""
     T = sequences.offsets[i + 1] - sequences.offsets[i]
     o, b = working_sets.word[i], working_sets.slot[i]
     k = working_sets.size[i] - 1
+    # backwards: the slot that fills a gap has been checked
     while k >= 0:
         if working_sets.alpha[b + k] == 0.0:
             last = working_sets.size[i] - 1
@@ -195,7 +200,7 @@ def drop_zero_weights(sequences, i, working_sets):
 
 @subroutine(optimise=False)
 def marginals_from_slots(sequences, i, working_sets, duals):
-    """Build the dual variable of sequence i from its weights, made to sum to one.
+    """Recompute the dual variable of sequence i from its weights, normalised to sum 1.
 
     A single weight becomes exactly 1, so that its marginals are free of rounding.
     """
@@ -211,6 +216,7 @@ def marginals_from_slots(sequences, i, working_sets, duals):
         duals.edges[i * sequences.S * P : (i + 1) * sequences.S * P] = 0.0
     ell = 0.0
     for k in range(working_sets.size[i]):
+        # rounding makes the sum of weights drift from 1
         a = working_sets.alpha[b + k] / total
         if num_weighted == 1:
             a = 1.0 if k == last_weighted else 0.0
@@ -234,9 +240,9 @@ def marginals_from_slots(sequences, i, working_sets, duals):
 
 @kernel
 def shrink_towards_gold(first, sequences, rho, max_labellings, working_sets):
-    """``alpha <- rho alpha``, the rest on the gold labels, from sequence ``first`` on.
+    """``alpha <- rho alpha``, plus 1 - rho on gold labels, from sequence ``first`` on.
 
-    Returns the sequence that it came to before the pool was full.
+    Return the sequence at which the pool was full, or the number of sequences.
     """
     for i in range(first, len(sequences.offsets) - 1):
         if not reserve_slot(sequences, i, working_sets, max_labellings):

@@ -1,14 +1,14 @@
 """CSR matrices: validation, squared norms, products and weighted sums of rows.
 
-    product    w'x = sum_e w(column of e) value(e)
-    add_row    w(column of e) += change value(e)
-    squares    |x|^2 = sum_e value(e)^2
-    rebuild    W(f, :) = sum_i x_i(f) a_i(:)
+    dot                  w'x = sum_e w(column of e) value(e)
+    add_row              w(column of e) += change value(e)
+    squared_norms        |x|^2 = sum_e value(e)^2
+    weights_from_dual    W(f, :) = sum_i x_i(f) a_i(:)
 
 The entries of row i are ``indptr[i]`` to ``indptr[i + 1]``. Weights at scattered
-columns form no vectors, so ``product`` runs over four sums; in long rows,
-``any_product`` lets LLVM gather them. In ``rebuild``, vectors go over the P numbers of
-a feature.
+columns are not contiguous, so ``dot_short`` adds scalars to four independent sums; in
+long rows ``dot`` lets LLVM gather them into vectors. ``weights_from_dual`` has vectors
+over the P numbers of a feature.
 """
 
 import numpy as np
@@ -17,13 +17,16 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat_at, store
 
-# Entries from which on it is faster to gather them in vectors, measured.
+# Smallest number of entries for which gathering into vectors is faster, measured.
 LONG = 32
 
 
 @subroutine(forceinline=True)
 def dot_short(low, high, columns, values, w, zero):
-    """Return ``w'x`` by four independent sums, whose additions overlap."""
+    """Return ``w'x`` of the entries low to high, by four independent sums.
+
+    Additions to different sums overlap in the pipeline.
+    """
     a = b = c = d = zero
     e = low
     while e + 4 <= high:
@@ -86,7 +89,7 @@ def check_csr(first, last, indptr, indices, columns, report):
 
 @kernel
 def squared_norms(first, last, indptr, data, out):
-    """Fill the squared norms of the rows from first to last, summed in float64."""
+    """Fill out[first:last] with the squared norms of the rows, summed in float64."""
     values = span(data)
     for i in range(first, last):
         total = 0.0

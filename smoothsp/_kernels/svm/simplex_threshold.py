@@ -1,15 +1,16 @@
 """The threshold that projects onto a simplex, or onto a simplex with a slack entry.
 
 The point of ``b >= 0, sum(b) = total`` nearest to v is ``b = max(v - t, 0)``. In a
-block of the Crammer-Singer dual one entry, that of the true class, stands for what the
-others leave of the total. It would be ``total - base - t`` and lose its digits where
-the total is large, so it is left out: t solves
+block of the Crammer-Singer dual the entry of the true class, the slack entry, is the
+total minus the sum of all other entries. As ``total - base - t`` it would lose its
+digits if the total is large, so it is eliminated: t solves
 
     sum_j max(v_j - t, 0) = min(base + t, total)
 
-over the others, base their sum so far; the plain simplex has an infinite base. The
-difference of the two sides is convex in t. Newton's steps from the left never pass the
-root, and end at the piece that holds it; if that takes too long, entries are sorted.
+over the other entries j, where base is their current sum; the plain simplex has base
+infinity. The left side minus the right is convex in t. Newton steps from the left
+never pass the root, and end on its linear piece; after ``max_newton_steps`` the entries
+are sorted instead.
 
 Source: Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
 Dimensions", section 3; Michelot, "A Finite Algorithm for Finding the Projection of a
@@ -22,7 +23,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import load, select_lt, splat
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
-# Steps before entries are sorted; two or three are usual.
+# Newton steps before entries are sorted; two or three are usual.
 MAX_NEWTON_STEPS = 16
 
 
@@ -48,10 +49,11 @@ def simplex_threshold(v, base, total, t, max_newton_steps, P, zeros):
         mass, right_side = float(reduce_sum(inside)), min(base + t, total)
         excess = mass - right_side
         t = float(number(t + excess / (n + slack)))
-        # the guess was the root, as it is where the same entries stay in
+        # the guess was the root, as in a block whose support did not change
         if previous_count < 0 and abs(excess) <= tolerance * (mass + abs(right_side)):
             return t
-        # this step, on the piece where the last one ended, was exact but for rounding
+        # two points on one linear piece: the last Newton step was exact but for
+        # rounding
         if n == previous_count and slack == previous_slack:
             return t
         previous_count, previous_slack = n, slack
@@ -60,14 +62,15 @@ def simplex_threshold(v, base, total, t, max_newton_steps, P, zeros):
 
 @subroutine
 def root_by_sorting(v, base, total, P, zeros):
-    """Return the same threshold from the sorted entries, in O(P log P)."""
+    """Return the threshold of ``simplex_threshold`` by sorting, in O(P log P)."""
     values = np.sort(v[:P])
-    # a line of each piece of the right side; the root of their maximum is the larger
+    # min(base + t, total): each of the two right sides gives a root, and the root of
+    # the equation with their minimum is the larger one
     t = -np.inf
     if base < np.inf:
         mass, size = 0.0, 0
         for j in range(P - 1, -1, -1):
-            # the entry is in while the sum of what is above it exceeds base + entry
+            # v_j is in the support unless sum_{i above} (v_i - v_j) >= base + v_j
             if mass - size * float(values[j]) >= base + float(values[j]):
                 break
             mass += float(values[j])

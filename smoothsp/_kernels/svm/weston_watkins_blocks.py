@@ -1,9 +1,10 @@
-"""One block of the Weston-Watkins dual: solved exactly, or greedily as a baseline.
+"""Solvers of a block of the Weston-Watkins dual: exact, or greedy as a baseline.
 
 A block is a row of coefficients: ``a(j) = -b(j)`` for the classes j other than y, and
 ``a(y) = sum_j b(j)``, where b minimises ``1/2 b'(I + 11')b - v'b`` in a box. With the
-margin violations ``m(j) = cost(j) - z(y) + z(j)`` of scores z and q the squared norm of
-the sample, ``v = m / q + b + sum(b)``; here the sum is left out of v and of the root.
+margin violations ``m(j) = cost(j) - z(y) + z(j)`` of scores z, and q the squared norm
+of the sample, ``v = m / q + b + sum(b)``. The code omits sum(b) from v and from the
+root g: it is ``base`` of ``box_sum_root``.
 
 Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
 proposition 3.5.
@@ -100,7 +101,7 @@ def solve_block(
     else:
         base = float(a_y)
         guess = (float(reduce_sum(total)) - base) / (1 + float(reduce_sum(inside)))
-        # g + base is at most the largest v, and at most the sum of bounds
+        # bounds of the root: the largest v, and the sum of bounds minus base
         ceiling = min(float(reduce_max(top)), K * float(limit) - base)
         g = find_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
         g_vector = splat(number(g))
@@ -115,6 +116,7 @@ def solve_block(
         new = zero - new
         store(a, row_offset + j, new)
         store(step, j, new - old)
+        # the vector of class y always counts: its entry is set after the loop
         if any_not_equal(new, old) or j <= y < j + V:
             vector_offsets[count] = j
             count += 1
@@ -130,8 +132,8 @@ def _descend_greedily(
     """Fill b by greedy coordinate descent: the largest violation of optimality first.
 
     Stops below the tolerance or after ``10 K`` steps. ``violations`` are the margin
-    violations, updated by each step. As the solver of the Shark library, the baseline
-    of the paper.
+    violations; each step updates them. This is the solver of the Shark library, the
+    baseline in the paper of Wang and Scott.
     """
     V = len(zeros)
     number = zeros.dtype.type
@@ -164,6 +166,7 @@ def _descend_greedily(
             if lanes[lane] == worst:
                 index = int(lanes[V + lane]) + lane
                 break
+        # the Hessian q (I + 11') has the diagonal 2 q
         new = b[index] + violations[index] / (number(2) * squared_norm)
         new = min(max(new, zeros[0]), cap[index])
         fall = (new - b[index]) * squared_norm

@@ -5,9 +5,10 @@ a_s`` for the Gram matrix G. Block after block,
 
     step = new a_i - a_i from z_i,    z_s += G(i, s) step for all samples s
 
-A block that does not move costs P numbers, since its scores are there. A move
-costs n rows, so only the vectors of classes that changed are added. G is symmetric: row
-i is read, which is contiguous. Scores are flat, ``[n, P]``.
+A block that does not change takes O(P), since its scores are stored. A change updates
+the scores of all n samples, so only the vectors of changed classes are added. G is
+symmetric, so its contiguous row i is read instead of column i. Scores are flat, ``[n,
+P]``.
 """
 
 import numpy as np

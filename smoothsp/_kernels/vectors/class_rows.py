@@ -1,8 +1,8 @@
 """Scores of a sparse sample for all classes, and rank-one updates of the weights.
 
-Weights are ``[features, P]``, flat: the P numbers of a feature are those of the K
-classes, then zeros up to whole vectors of V lanes, so the inner loops read contiguous
-memory. A sample x is the entries ``low`` to ``high`` of ``indices`` and ``data``.
+Weights are ``[features, P]``, flat: each row of a feature has K classes, then zeros up
+to whole vectors of V lanes, so the inner loops read contiguous memory. A sample x has
+the entries ``low`` to ``high`` of ``indices`` and ``data``.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -62,6 +62,7 @@ def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
         store(z, j, a + c)
         store(z, j + V, b + d)
         j += 2 * V
+    # the last vector alone: four partial sums over features
     if j < P:
         a = b = c = d = zero
         e = low
@@ -96,6 +97,7 @@ def add_outer_product(
 
     Only the vectors at ``vector_offsets[:num_vectors]`` of step are not zero.
     """
+    # few classes change in a step: one or two vectors of it stay in registers
     if num_vectors == 1:
         j = get(vector_offsets, 0)
         a = load(step, j)
@@ -121,10 +123,10 @@ def add_outer_product(
 
 @subroutine
 def make_one_hot(P, zeros):
-    """Return ``[2 P]`` numbers, 1 at P: the P from P - y on are one-hot for class y.
+    """Return ``[2 P]`` numbers, 1 at P, else 0: the P from P - y on encode class y.
 
-    Classes are selected in registers by these windows. Writing one number to memory and
-    reading a vector around it would stall on store forwarding.
+    Windows of it select a class in registers. Writing one number to memory and reading
+    a vector around it would stall on store forwarding.
     """
     one_hot = arrays.zeros(2 * P, zeros.dtype)
     one_hot[P] = 1

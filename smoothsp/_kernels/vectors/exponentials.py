@@ -14,7 +14,7 @@ def exp_minus_max(scores, offset, count, S, zeros, P, out):
 
     Reads the ``count`` scores from ``offset`` on. One pass finds the maximum, another
     fills the rows, so no exponential exceeds 1. Columns past S are 0; if all scores are
-    -inf, all entries are. May write one vector past the end of ``out``. Returns the
+    -inf, all entries are 0. May write one vector past the end of ``out``. Returns the
     maximum in float64.
     """
     V = len(zeros)
@@ -27,6 +27,7 @@ def exp_minus_max(scores, offset, count, S, zeros, P, out):
     for i in range(count // S):
         for j in range(0, P, V):
             x = splat(zeros[0])
+            # -inf - (-inf) would be NaN
             if max_score > -np.inf:
                 x = load_masked(scores, offset + i * S + j, S - j, neg_inf)
                 x = exp(x - splat(max_score))

@@ -15,7 +15,8 @@ from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 def prefer_lanes(num_rows, S, L):
     """Return whether one row per lane is faster than one state per lane.
 
-    Measured: true where lanes are nearly full and the data of all lanes fits the cache.
+    By measurement it is if lanes are nearly full and the data of all lanes fits the
+    cache.
     """
     num_groups = (num_rows + L - 1) // L
     return S * num_groups <= 2 * num_rows and S < 3 * L
@@ -23,7 +24,8 @@ def prefer_lanes(num_rows, S, L):
 
 @subroutine(forceinline=True)
 def vector_matrix_product(x, x_offset, matrix, S, y, y_offset, zero, L):
-    """Fill ``y(j) = sum_i x(i) matrix(i, j)`` in all lanes, matrix shared by them."""
+    """Fill ``y(j) = sum_i x(i) matrix(i, j)`` in each lane, for a shared matrix."""
+    # four columns at a time: one load of x for four products, four chains of fma
     j = 0
     while j + 4 <= S:
         a = b = c = d = zero

@@ -50,11 +50,11 @@ class ChainSVM(LinearTagger):
     max_passes
         Maximum number of passes over the sentences; ``fit`` warns if it ends there
         above ``tol``. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and
-        ``"lbfgs"``, 10,000 with the others.
+        ``"lbfgs"``, 10,000 with other solvers.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"``, ``cache=True`` and ``sampling="gap"``
-        unless it says otherwise, chosen by measurement (benchmarks/tables/solvers.md).
+        by default, chosen by measurement (benchmarks/tables/solvers.md).
     warm_start
         Whether a fit begins where the last one ended. ``"bcfw"`` starts from its dual
         variables: the data must be the same, and C may change. All other solvers start

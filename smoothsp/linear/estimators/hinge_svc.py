@@ -46,13 +46,13 @@ class HingeSVC(BinaryClassifier):
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
-        is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
-        ``tol``. The fit also stops when rounding hides the remaining gap.
+        is ``tol`` times the gap after the first epoch. ``"gap"``: when it is ``tol``.
+        The fit also stops when rounding error exceeds the remaining gap.
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
         If True, add a constant feature of value ``intercept_scaling`` for the
-        intercept. Its weights are penalised like the others.
+        intercept. Its weights are penalised like all weights.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
@@ -60,7 +60,7 @@ class HingeSVC(BinaryClassifier):
     shrinking
         If True, epochs skip samples that did not contribute to the last gap, and for up
         to 31 epochs samples that did not move. Gaps always cover all samples and
-        reactivate those that contribute.
+        reactivate samples that contribute.
     random_state
         Seed of the sample orders.
     max_epochs

@@ -34,9 +34,9 @@ class MulticlassProblem(ChainProblem):
     Raises
     ------
     ValueError
-        For shapes, values and indices that do not fit; the message says where.
+        For inconsistent shapes, values or indices; the message names the place.
     TypeError
-        For features that are no matrix of numbers, and labels that are no integers.
+        If features are not a matrix of numbers, or labels not integers.
 
     Notes
     -----

@@ -67,7 +67,7 @@ def _estimate_work(B: int, T: int, S: int) -> int:
 
 @lru_cache(maxsize=256)
 def single_call_layout(B: int, T: int, S: int, itemsize: int) -> SimdLayout | None:
-    """``way_of_sums`` of answers that are one piece, whatever the threads, or None."""
+    """``simd_layout`` of answers that are one piece, whatever the threads, or None."""
     work = _estimate_work(B, T, S) * itemsize // 4
     if rows_per_chunk(B, T, S) < B or (
         S > MAX_STATES_IN_LANES and work >= 2 * MIN_CHUNK_WORK

@@ -192,7 +192,8 @@ def _as_step_arrays(hi_lo_out: Sequence[Tensor], shared: bool) -> tuple[Any, ...
 def covariance_cpu(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
     """Covariance of every part with the sum of weights v over an output's parts.
 
-    The Hessian of the log-partition times v. Shapes as the marginals of ``sums_of``.
+    The Hessian of the log-partition times v. Shapes as the marginals of
+    ``log_partition_and_marginals``.
     """
     returns_float64, (B, T, S) = chain.as_float64, chain.sizes
     directions = [x.double().contiguous() for x in v]
@@ -259,7 +260,10 @@ def entropy_cpu(chain: ChainBuffers) -> Tensor:
 
 
 def per_step_marginals(chain: ChainBuffers) -> LogPartitionAndMarginals:
-    """``sums_of`` with edges ``[B, T - 1, S, S]``, though transitions are shared."""
+    """Return the log-partition and marginals, with edges ``[B, T - 1, S, S]``.
+
+    The edges have a time axis although the rows share the transitions.
+    """
     B = chain.sizes[0]
     shapes = _marginal_shapes(chain.sizes, False)
     nodes, edges, start_marginals, end_marginals = (

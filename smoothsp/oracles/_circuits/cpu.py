@@ -187,8 +187,8 @@ def best(
     Without k ``[B]``, ``[B, N]`` and ``[B, U]``. The k best are found in float64: so
     they are sorted, rounded or not. The values as numbers of a dtype and, second, as
     two of float64, ``[B, K, 2]``.
-    ``precise``: in float64, too, where float32 might take another output for the best,
-    by more than a difference of scores may be wrong.
+    ``recheck_in_float64``: in float64, too, where float32 might take another output for
+    the best, by more than a difference of scores may be wrong.
     """
     B, K, leaf_dtype = batch.size, k or 1, leaves.per_row[0].dtype
     N, U = batch.topology.labels, batch.topology.max_leaves
@@ -231,7 +231,7 @@ def best(
 
 def _exceeds_float32_precision(hi_lo: Tensor) -> bool:
     """Whether roundings in float32 of some score may matter."""
-    # nearly all are smaller than what ``look`` calls coarse
+    # nearly all are smaller than what ``value_flags`` calls coarse
     if not numbers.value_flags(hi_lo) & numbers.COARSE:
         return False
     return bool(hi_lo[..., 0].abs().amax() > MAX_FLOAT32_SCORE)
@@ -312,9 +312,9 @@ def max_marginals(leaves: Leaves, batch: CircuitBatch) -> list[Tensor]:
 def jvp(
     leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
+    """Log-partition ``[B]``, its jvp ``[B]``, and the jvp of marginals ``[B, ...]``.
 
-    In float64; ``along`` are directions, those of shared leaves as they are or
+    In float64; ``directions`` are directions, those of shared leaves as they are or
     ``[B, ...]``.
     """
     B = len(batch.roots)

@@ -128,7 +128,7 @@ def best(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values ``[B]``, labels ``[B, N]`` and parts ``[B, U]`` of the best.
 
-    The values also, second, as two numbers; ``precise``: found in float64.
+    The values also, second, as two numbers; ``recheck_in_float64``: found in float64.
     """
     if recheck_in_float64:
         leaves = leaves.map(lambda x: x.double())
@@ -159,10 +159,10 @@ def _best(
 def jvp(
     leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
+    """Log-partition ``[B]``, its jvp ``[B]``, and the jvp of marginals ``[B, ...]``.
 
-    In float64, computed on the CPU; ``along`` are directions, those of shared leaves as
-    they are or ``[B, ...]``.
+    In float64, computed on the CPU; ``directions`` are directions, those of shared
+    leaves as they are or ``[B, ...]``.
     """
     result: tuple[Tensor, Tensor, list[Tensor]] = run_on_cpu(
         leaves.per_row[0], cpu.jvp, leaves, batch, directions, needs_grad

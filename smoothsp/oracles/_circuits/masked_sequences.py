@@ -58,7 +58,7 @@ class MaskedSequences(CircuitStructure):
         return potentials.gather(1, steps.expand_as(potentials))
 
     def _unpack(self, parts: Tensor) -> Tensor:
-        """The way back from ``_in_order``, 0 at masked positions."""
+        """The way back from ``_pack``, 0 at masked positions."""
         if self._steps is None:
             return parts
         steps = self._steps.reshape(*self._steps.shape, *[1] * (parts.dim() - 2))
@@ -71,7 +71,7 @@ class MaskedSequences(CircuitStructure):
         return y.gather(2, self._steps[:, None].expand_as(y))
 
     def _unpack_labels(self, y: Tensor) -> Tensor:
-        """The way back from ``_gathered``."""
+        """The way back from ``_pack_labels``."""
         if self._steps is None:
             return y
         return torch.full_like(y, -1).scatter(2, self._steps[:, None].expand_as(y), y)

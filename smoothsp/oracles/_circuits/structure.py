@@ -115,7 +115,7 @@ class CircuitStructure(Distribution):
     _circuit_batch: CircuitBatch
     # in place of the query in a graph of torch.compile
     _topology: DeferredTopology
-    # Outputs that were last shown to exist, as ``_proved`` keeps them.
+    # Outputs that were last shown to exist, as ``_checked_outputs`` keeps them.
     _checked_outputs_cache: tuple[Tensor, Tensor, Tensor] | None = None
     # Whether the potentials are known to be as many leaves as the circuit has.
     _sizes_match = False
@@ -383,7 +383,10 @@ class CircuitStructure(Distribution):
     def _resolve_outputs(
         self, y: Tensor, base: Tensor | None = None, scale: float = 1.0
     ) -> cpu.ResolvedOutputs:
-        """Labels and leaves of outputs; ``main`` and ``scale`` as of ``prove``."""
+        """Labels and leaves of outputs.
+
+        ``main`` and ``scale`` as of ``resolve_outputs``.
+        """
         y = checks.as_int64("y", y, self._first_potentials.device)
         B = len(self._first_potentials)
         outputs = y[:, None] if y.dim() == 1 + len(self.shape) else y
@@ -523,7 +526,10 @@ class CircuitStructure(Distribution):
         return self._best(recheck_in_float64=True)
 
     def _best(self, recheck_in_float64: bool) -> tuple[DoubleDouble, Tensor]:
-        """Values and outputs of the best; ``precise`` as of ``Engine.best``."""
+        """Values and outputs of the best.
+
+        ``recheck_in_float64`` as of ``Engine.best``.
+        """
         values, labels = rules.best(
             self._engine, None, self._first_potentials.dtype, recheck_in_float64
         )

@@ -23,7 +23,7 @@ def usable_labels(batch: CircuitBatch) -> Tensor:
 
 
 def usable_leaves_and_labels(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
-    """``parts_read`` and ``labels_read``."""
+    """``usable_leaves`` and ``usable_labels``."""
     if not batch.has_shared_root:
         if batch.usable_parts is None:
             batch.usable_parts = _find_usable(batch.topology, batch.rows.roots)

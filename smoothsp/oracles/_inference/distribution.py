@@ -149,12 +149,12 @@ def _expected_score(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
     terms, forbidden = [], []
     marginals = p._marginals()
     for name, x in scores.items():
-        chances = marginals[name]
+        probs = marginals[name]
         is_forbidden = x.isneginf()
-        forbidden.append(_flatten_rows(is_forbidden & (chances > 0)).any(1))
+        forbidden.append(_flatten_rows(is_forbidden & (probs > 0)).any(1))
         # what no output reads may be anything
         finite_scores = torch.where(x.isfinite(), x, 0)
-        terms.append(_flatten_rows(chances * finite_scores).sum(1))
+        terms.append(_flatten_rows(probs * finite_scores).sum(1))
     mean = torch.stack(terms).sum(0)
     return mean.masked_fill(torch.stack(forbidden).any(0), -torch.inf)
 

@@ -83,7 +83,10 @@ class Engine:
     def log_partition(
         self, needs_grad: Sequence[bool], dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None, Any]:
-        """``sums``, of which ``weigh`` takes the last answer and may overwrite it."""
+        """Return the results of ``log_partition_and_marginals``.
+
+        The last result is an argument of ``vjp``, which may overwrite it.
+        """
         return self.log_partition_and_marginals(needs_grad, dtype, with_hi_lo)
 
     def saved_marginals(
@@ -99,9 +102,9 @@ class Engine:
         return weight_rows(weights, marginals, self.num_row_potentials, needs_grad)
 
     def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
-        """Covariance ``[B, ...]`` of each part with the total of ``along``.
+        """Covariance ``[B, ...]`` of each part with the total of ``directions``.
 
-        ``along`` are numbers of parts, ``[B, ...]`` for each of the potentials.
+        ``directions`` are numbers of parts, ``[B, ...]`` for each of the potentials.
         """
         raise NotImplementedError
 
@@ -112,7 +115,10 @@ class Engine:
     def best(
         self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
-        """The best outputs, or the k best; in float64, if ``precise`` may matter."""
+        """Return the best outputs, or the k best.
+
+        With ``recheck_in_float64`` again in float64 where float32 may change the best.
+        """
         raise NotImplementedError
 
     def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ A graph holds no structure. It keeps what a structure was made of: its class, it
 arguments, and its potentials. The op makes the structure again when the graph runs, and
 asks it; so all that is true of a structure holds in a graph, the checks of values too.
 While a graph is traced, constructors compute potentials and shapes only.
-Chains have finer ops, ``op.ask``.
+Chains use ``op.graph_op``, which takes potentials instead of a recorded call.
 """
 
 import functools

@@ -1,9 +1,9 @@
 """The ways that lead from a question to its answer and its gradient.
 
-Plain tensors go straight to the kernels of an engine, through ``EagerGradient`` where a
+Plain tensors go straight to the kernels of an engine, through ``EagerFunction`` where a
 gradient is wanted. ``torch.compile`` and everything else that traces see one op,
 ``smoothsp::ask``. The transforms of ``torch.func`` and forward derivatives go through
-``Transformed``. The rules for derivatives, in ``rules``, are the same for all.
+``TransformedOp``. The rules for derivatives, in ``rules``, are the same for all.
 """
 
 import copy
@@ -156,8 +156,8 @@ class Op:
 
     def call_in_graph(self, *tensors: Tensor) -> Any:
         """The answer as a node of a graph."""
-        found = graph_op(*self.graph_args(*tensors))
-        return found[0] if self.returns_tensor else tuple(found)
+        outputs = graph_op(*self.graph_args(*tensors))
+        return outputs[0] if self.returns_tensor else tuple(outputs)
 
     def graph_args(self, *tensors: Tensor) -> tuple[str, str, list[int], list[Tensor]]:
         """Arguments of the op that stands for the question in a graph."""

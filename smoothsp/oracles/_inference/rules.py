@@ -158,7 +158,7 @@ class LogPartition(Op):
 class Sums(Op):
     """The log-partition ``[B]``, and the marginals of all potentials.
 
-    ``known`` are the marginals, where they are.
+    ``precomputed`` are marginals that the forward pass has kept.
     """
 
     returns_tensor = False
@@ -260,7 +260,7 @@ class Covariance(Op):
 
 
 def covariance(engine: Engine, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """``Cov(mu) along`` by potentials, ``[B, ...]``, as ``along`` is."""
+    """Return ``Cov(mu) v`` by potentials, ``[B, ...]``; v are the ``directions``."""
     if is_eager():
         if any(torch._C._functorch.is_legacy_batchedtensor(x) for x in directions):
             return loop_over_batched_grads(lambda *v: covariance(engine, v), directions)

@@ -62,7 +62,10 @@ def value_flags(x: Tensor) -> int:
 
 
 def value_flags_of(tensors: Sequence[Tensor]) -> list[int]:
-    """``look`` at each of several tensors on one device, which is waited for once."""
+    """Return the ``value_flags`` of several tensors on one device.
+
+    All flags are copied to the host at once, which synchronises the device once.
+    """
     flags = []
     for x in tensors:
         x = x.detach()

@@ -296,7 +296,7 @@ class Structure(Potentials):
 
     @property
     def _indexes_potentials(self) -> bool:
-        """Whether ``_used_by_gold`` has the entries of potentials as they lie."""
+        """Whether ``_gold_parts`` has the entries of potentials as they lie."""
         return False
 
     def _augment_by_hamming(
@@ -304,7 +304,7 @@ class Structure(Potentials):
     ) -> tuple[Self, Tensor] | None:
         """The structure with ``scale`` times the Hamming cost of y, and what y uses.
 
-        As ``_used_by_gold`` has it, without a graph. None where there is no faster way
+        As ``_gold_parts`` has it, without a graph. None where there is no faster way
         than ``augment(scale * hamming(y))``.
         """
         return None

@@ -45,7 +45,7 @@ def unwrapped_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
 class PointerTable:
     """Arrays as kernels take them, which it keeps alive, and where answers go.
 
-    ``at`` is where the table lies, and how many arrays it has.
+    ``address_and_size`` holds the address of the table and its number of arrays.
     """
 
     def __init__(

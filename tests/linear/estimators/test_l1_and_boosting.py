@@ -333,7 +333,7 @@ def test_wrong_parameters_are_named():
     X, y = blobs(20, 2, 2)
     with pytest.raises(ValueError, match="C: expected a positive number"):
         L1SVC(C=0).fit(X, y)
-    with pytest.raises(ValueError, match="C: expected one for which"):
+    with pytest.raises(ValueError, match="C: expected a value for which"):
         L1SVC(C=1e-310).fit(X, y)
     for wrong in (3, DecisionTreeClassifier, KNeighborsClassifier()):
         with pytest.raises(TypeError, match="estimator: expected a classifier of"):

@@ -217,7 +217,7 @@ def test_saved_pickled_and_cloned(make, tmp_path):
 
 X, Y = corpus()
 BAD = [
-    ((X[:-1], Y), "as many sequences as X has sentences, 11, got 12"),
+    ((X[:-1], Y), "expected 11 sequences, one for each sentence of X, got 12"),
     (([], []), "X: expected at least one sentence"),
     ((None, Y), "X: expected a list of sentences, got"),
     ((X, None), "y: expected a list of tags, got NoneType"),
@@ -327,7 +327,7 @@ def test_sentences_may_come_from_an_iterator(make):
     streamed = make(C=0.7).fit(iter(arrays), iter(y[1:]))
     np.testing.assert_array_equal(plain.weights_, streamed.weights_)
     for wrong in (iter(y[:-1]), iter([*y, ["O"]]), y[:-1]):
-        with pytest.raises(ValueError, match="as many sequences as X has sentences"):
+        with pytest.raises(ValueError, match="sequences, one for each sentence of X"):
             make().fit(iter(X), wrong)
     with pytest.raises(TypeError, match="y: expected a list of tags, got int"):
         make().fit(iter(X), 3)

@@ -137,7 +137,7 @@ def test_weights_are_repetitions(kind):
     with pytest.raises(ValueError, match="sample_weight: expected"):
         kind().fit(X, y, sample_weight=-np.ones(60))
     if kind is F1SVC:
-        with pytest.raises(ValueError, match="expected whole numbers, how often"):
+        with pytest.raises(ValueError, match="expected whole numbers, as F1"):
             kind().fit(X, y, sample_weight=np.full(60, 0.5))
 
 
@@ -150,7 +150,7 @@ def test_wrong_parameters_are_named():
     with pytest.raises(ValueError, match="Only binary classification"):
         F1SVC().fit(X, np.arange(50) % 3)
     for wrong in (1e-320, 1e305):
-        with pytest.raises(ValueError, match="C: expected one for which"):
+        with pytest.raises(ValueError, match="C: expected a value for which"):
             ROCSVC(C=wrong).fit(X, y)
     with pytest.raises(ValueError, match="X: expected samples whose squared norm"):
         ROCSVC().fit(sparse.csr_array(X * 1e155), y)

@@ -770,7 +770,11 @@ def test_wrong_arguments_are_named(make, error, words):
             ValueError,
             r"expected a cell of \(3, 2\), or -1 .* got \(3, 1\) at row 0, entry 1",
         ),
-        (("a", CELLS, "b", AT[:1]), ValueError, "as many cells as of 'a', 2, got 1"),
+        (
+            ("a", CELLS, "b", AT[:1]),
+            ValueError,
+            "expected the number of cells for 'a', 2, got 1",
+        ),
         (
             ("a", CELLS, "b", torch.tensor([0, -1])),
             ValueError,

@@ -249,7 +249,7 @@ def _forward_tangent(N, S, scratch, directions):
             p, s = load(scratch.nodes, o + j), load(scratch.alphas, o + j)
             v = load(directions.nodes, o + j) - subtracted
             prefix_sum = fma(
-                load(scratch.weights, o + j), load(directions.message, j), v * p
+                load(scratch.exp_emissions, o + j), load(directions.message, j), v * p
             )
             store(directions.nodes, o + j, v)
             store(directions.weights, o + j, prefix_sum)
@@ -295,7 +295,7 @@ def _backward_tangent(N, S, scratch, directions):
                 V,
             )
             _add_lane_products(
-                scratch.weights,
+                scratch.exp_emissions,
                 next_offset,
                 directions.weighted_transitions,
                 S,
@@ -322,7 +322,7 @@ def _backward_tangent(N, S, scratch, directions):
             store(scratch.nodes, o + j, total - mean * p)
             store(directions.alphas, o + j, load(directions.alphas, o + j) - mean * s)
             v = load(directions.nodes, o + j) + select_lt(zero, p, suffix_sum / p, zero)
-            store(directions.weights, o + j, load(scratch.weights, o + j) * v)
+            store(directions.weights, o + j, load(scratch.exp_emissions, o + j) * v)
 
 
 @subroutine(optimise=False)
@@ -337,7 +337,7 @@ def _store_covariances(rows, chain, pending, scratch, directions, row, nodes, ed
     )
     s, u, first_sums, second_sums = (
         scratch.alphas,
-        scratch.weights,
+        scratch.exp_emissions,
         directions.first,
         directions.second,
     )

@@ -107,7 +107,7 @@ class Scratch(NamedTuple):
     zeros: Any  # [V]
     exp_transitions: Any  # [S, S] in lanes, [S, P] over states: E
     exp_transitions_t: Any  # its transpose
-    start: Any  # [P], start
+    start: Any  # [P]
     exp_end: Any  # [P], exponentials of end
     lane_lengths: Any  # [V], lengths of lanes
     exp_emissions: Any  # [units, T, P], e, then w, then u
@@ -115,8 +115,8 @@ class Scratch(NamedTuple):
     message: Any  # [units, P]
     inverse_scales: Any  # [units, T, V], 1 / c
     nodes: Any  # [T, P] in lanes
-    edge_sums: Any  # edges, or sums of them over many steps
-    compensation: Any  # what rounding took from these
+    edge_sums: Any  # edges, or their sums over blocks of steps
+    compensation: Any  # Kahan compensations of edge_sums
     stats: Any  # [units, FOUND, V]
 
 
@@ -594,8 +594,8 @@ def _store_results(
 ):
     """Fill the edges of rows that are not pending, and their nodes from lanes.
 
-    ``E(i, j) sum_t a_{t-1}(i) u_t(j)`` in a pass of its own: a tile of sums stays in
-    registers over many steps.
+    The edges are ``E(i, j) sum_t a_{t-1}(i) u_t(j)``. They are computed in a separate
+    pass, in which a tile of sums stays in registers over many steps.
     """
     S, T, P, zeros = nodes.shape[2], scratch.T, scratch.P, scratch.zeros
     V, zero = len(zeros), splat(zeros[0])

@@ -60,11 +60,11 @@ MIN_COLUMN_SUM = np.float64(1e-280)
 # If the maximum of a, before normalisation, is below this, the position is recomputed
 # in log space: an exponential of an emission that underflowed may matter.
 MIN_MAX_ALPHA = 1e-10
-# Lanes of a vector, and what they are filled with.
+# Lanes of a vector of float64, and constants as float64 scalars.
 V = 8
 ZERO, HALF, ONE = np.float64(0), np.float64(0.5), np.float64(1)
 NEG_INF = np.float64(-np.inf)
-# In place of -inf, as 0 times that is no number.
+# Replaces -inf, since 0 times -inf is NaN.
 LOWEST_FINITE = np.float64(-1e300)
 
 

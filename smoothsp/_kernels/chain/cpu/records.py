@@ -20,7 +20,7 @@ class Chain(NamedTuple):
     transitions: Any  # [1, 1, S, S] if shared, else [B, T - 1, S, S]
     start: Any  # [S]
     end: Any  # [S]
-    steps: Any  # [B, T], the real positions of a row before the others
+    steps: Any  # [B, T], the real positions of a row before masked ones
     lengths: Any  # [B]
     shared: Any
 
@@ -58,7 +58,7 @@ class Addresses(NamedTuple):
     end: Any
     steps: Any
     lengths: Any
-    zeros: Any  # of the dtype of the potentials, as many as a vector has lanes
+    zeros: Any  # [V], of the dtype of the potentials, V the lanes of a vector
 
 
 @subroutine(optimise=False)

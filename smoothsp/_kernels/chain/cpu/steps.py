@@ -301,7 +301,7 @@ def _backward_pass(b, chain, scratch, nodes, edges):
                     cell = i * S + j
                     x = load(exp_transitions, m + cell) * load(exp_emissions, o + j)
                     bound_terms = bound_terms + x
-                    # the next row overwrites what is past the end of this one
+                    # lanes past the end of the row are overwritten by the next row
                     if cell + V <= S * S:
                         store(edges, e + cell, x * a)
                     else:

@@ -112,13 +112,8 @@ def check_potentials(addresses, shared, infeasible):
         row_codes &= ~COARSE
         codes = row_codes | shared_codes
         # without -inf in the row itself, feasibility depends on its length only
-        is_known_feasible = row_codes == 0 and is_feasible_length[N]
-        if (
-            infeasible[0] < 0
-            and codes
-            and not codes & INVALID
-            and not is_known_feasible
-        ):
+        is_feasible = row_codes == 0 and is_feasible_length[N]
+        if infeasible[0] < 0 and codes and not codes & INVALID and not is_feasible:
             n = _first_infeasible_step(b, order, chain, path, is_dead)
             is_feasible_length[N] |= row_codes == 0
             if n >= 0:

@@ -1,19 +1,19 @@
-"""Inside-outside: log-partition of each row, and marginals of every leaf.
+"""Inside-outside: log-partition of each row, and marginals of the leaves.
 
 With z = 1 for the empty product, z = exp(score) for a leaf, and mu(root) = 1,
 
     z(i)  = sum over products (a, b) of i of z(a) z(b)         definitions in order
     mu(a) = sum over products (a, b) of mu(i) z(a) z(b) / z(i)          in reverse
 
-The second sum is over the products of all items i. A definition adds its terms to both
-factors, once mu(i) is complete.
+The second sum is over the products of all items i. Definitions are visited after all
+their uses, so that mu(i) is complete; each adds its terms to both factors.
 
-z is a number ``m 2^e``, as in ``numbers``: no sum overflows or underflows, and no
-product costs an exponential. m, e and mu are ``[items, L]``, a row of the batch in each
-lane, so that sums over products stay within a lane.
+z is a scaled float ``m 2^e`` of ``scaled_floats``: no sum overflows or underflows, and
+no product costs an exponential. m, e and mu are ``[num_items, L]``, a row of the batch
+in each lane, so that sums over products stay within a lane.
 
-The recursion stands beside those of chains because its products are data: it serves
-every other dynamic programme, at an exponent for each number.
+Chains have a separate recursion. This one reads its products from arrays, and serves
+all other dynamic programmes, at the cost of an exponent per number.
 """
 
 import numpy as np
@@ -60,16 +60,16 @@ from smoothsp._kernels.vectors.simd_compare import any_not_equal
 
 @kernel
 def inside_outside(first, last, circuit, rows, scores, scratch, with_marginals, out):
-    """Fill ``out`` and, if ``outwards``, the targets of ``scores``.
+    """Fill ``out`` and, if ``with_marginals``, the targets of ``scores``.
 
-    For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
-    targets get marginals, all of the float type of ``room`` ``[3, size]``: scratch.
-    ``out`` are three addresses: of exact[B, 2], the log-partition as two numbers of
-    float64, -inf of a row without a possible output; of far[B] in float64, 1 if scores
-    of the row are too large for float32, so that its answers are not valid; and of
-    value[B], the log-partition as one of the float type, or 0.
+    For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials; its
+    targets receive marginals. Scores, targets and ``scratch``, ``[3, size]``, are of
+    the same float type. ``out`` are three addresses: value_dd[B, 2], the double-double
+    log-partition, -inf of an infeasible row; out_of_range[B], float64, 1 if the row's
+    scores are too large for float32 and its results are invalid; value[B], the
+    log-partition in the float type, or 0.
 
-    Returns how many rows are far.
+    Return the number of rows that are out of range.
     """
     circuit, rows = load_circuit(circuit), load_row_roots(rows)
     scores = load_potential_table(scores)
@@ -106,9 +106,9 @@ def inside_outside(first, last, circuit, rows, scores, scratch, with_marginals, 
 
 @kernel
 def inside_only(first, last, circuit, rows, scores, scratch, value_dd, out_of_range):
-    """Fill exact[B, 2], far[B] and the numbers ``room[:2]`` of all items, as ``sums``.
+    """Fill value_dd[B, 2], out_of_range[B] and ``scratch[:2]``, m and e of all items.
 
-    For the rows ``rows.order[first:last]``, no more than there are lanes.
+    For the rows ``rows.order[first:last]``, at most one per lane.
     """
     circuit, rows = load_circuit(circuit), load_row_roots(rows)
     scores = load_potential_table(scores)
@@ -118,17 +118,18 @@ def inside_only(first, last, circuit, rows, scores, scratch, value_dd, out_of_ra
 
 @subroutine(optimise=False)
 def _inside_pass(lanes, circuit, rows, scores, scratch, value_dd, out_of_range):
-    """``inwards`` of the rows ``lanes``; returns the range of definitions."""
+    """Run the inside pass of the rows ``lanes``; return the range of definitions."""
     L, ones = 64 // scratch.itemsize, vector_of_ones(scratch)
     m, e, mu = scratch[0], scratch[1], scratch[2]
     low, high = definition_range(circuit, rows.roots, lanes)
     max_abs_exponent = gather_scaled(scores, len(rows.roots), lanes, m, e, ones, L)
-    # mu is free until the outward pass: its first vector holds each lane's reach
+    # mu is free until the outside pass: its first vector passes on the lanes' exponents
     store(span(mu), 0, max_abs_exponent)
     inside(m, e, circuit, low, high, ones, L)
     for lane in range(len(lanes)):
         row = lanes[lane]
         root = rows.roots[row]
+        # bound of an output's exponent: the largest leaf's times the number of leaves
         max_abs_exponent = np.float64(mu[lane]) * circuit.max_leaves[root]
         out_of_range[row] = 1.0 if max_abs_exponent > max_exponent(L) else 0.0
         offset = root * L + lane
@@ -139,11 +140,11 @@ def _inside_pass(lanes, circuit, rows, scores, scratch, value_dd, out_of_range):
 
 @subroutine
 def inside(m, e, circuit, low, high, ones, L):
-    """Fill every item from definition ``low`` to ``high``: the sum of its products.
+    """Fill each item of definitions ``low`` to ``high`` with the sum of its products.
 
     ``sum m_a m_b 2^(e_a + e_b - top)``, where top is the exponent of the first product.
-    Any top that is not far below the largest exponent is exact enough; if the first is
-    far below, the sum is computed again with the largest.
+    The sum is exact enough unless top is far below the largest exponent; in that case
+    it is recomputed with the largest one.
     """
     m, e = span(m), span(e)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -172,6 +173,7 @@ def inside(m, e, circuit, low, high, ones, L):
         total = _sum_of_products(
             m, e, runs, first, last, top, overflow_exponent, ones, L
         )
+        # one comparison for all lanes: recomputing is rare
         if any_not_equal(maximum(total, half), half):
             _store_rescaled_sum(
                 m, e, out, runs, first, last, overflow_exponent, ones, L
@@ -182,7 +184,7 @@ def inside(m, e, circuit, low, high, ones, L):
 
 @subroutine
 def _store_rescaled_sum(m, e, out, runs, first, last, overflow_exponent, ones, L):
-    """The sum of the products, with the largest of their exponents taken out."""
+    """Store the sum of the products, relative to the largest of their exponents."""
     zero_exponents = splat_like(ones, zero_exponent(L))
     top = zero_exponents
     for r in range(first, last):
@@ -198,7 +200,7 @@ def _store_rescaled_sum(m, e, out, runs, first, last, overflow_exponent, ones, L
 
 @subroutine(forceinline=True)
 def _sum_of_products(m, e, runs, first, last, top, overflow_exponent, ones, L):
-    """The sum of the products over ``2^top``; very large if one is far above it."""
+    """Return the sum of the products over ``2^top``; huge if one is far above it."""
     start = splat_like(ones, pow2_bias(L))
     overflow_exponent = start + overflow_exponent
     shift = start - top
@@ -278,9 +280,9 @@ def _tile_inside(m, e, heads, h, runs, r, ones, L):
 def outside(m, e, mu, circuit, low, high, ones, L):
     """Fill the marginals of all items from those of the roots.
 
-    The share of a product in the sum of its item, times the item's marginal, is added
-    to the marginals of both factors: ``mu_i m_a m_b 2^(e_a + e_b - e_i) / m_i``. If an
-    item has one product, this is mu_i.
+    A product adds ``mu_i m_a m_b 2^(e_a + e_b - e_i) / m_i`` to the marginals of both
+    factors: its probability given the item, times the item's marginal. For the only
+    product of an item this is mu_i.
     """
     m, e, mu = span(m), span(e), span(mu)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -308,8 +310,8 @@ def outside(m, e, mu, circuit, low, high, ones, L):
         for r in range(first, last):
             a, step_a = run_start(runs, r, 1, L)
             b, step_b = run_start(runs, r, 3, L)
+            # summed in a register: otherwise each product depends on the previous store
             if step_b == 0:
-                # summed in a register: else each product waits for the last one's store
                 total = zero
                 s, k = g * load(m, b), load(e, b) + shift
                 for _ in range(runs[r, 0]):
@@ -330,9 +332,9 @@ def outside(m, e, mu, circuit, low, high, ones, L):
 
 @subroutine(forceinline=True)
 def _scaled_outside(m, e, g, out, ones, L):
-    """The marginal g of an item over its mantissa, and its exponent for ``power2``.
+    """Marginal g of an item over its mantissa, and the exponent argument of ``pow2``.
 
-    The exponent of an impossible item is the lowest, so that its products get nothing.
+    An infeasible item has the lowest exponent, so that its products receive 0.
     """
     zero = ones - ones
     total = load(m, out)
@@ -345,7 +347,7 @@ def _scaled_outside(m, e, g, out, ones, L):
 
 @subroutine
 def _tile_outside(m, e, mu, heads, h, runs, r, ones, L):
-    """``outside`` of a tile: what a left factor gets is summed in a register."""
+    """``outside`` of a tile: the left factor's terms are summed in a register."""
     zero = ones - ones
     out0, out1 = np.intp(heads[h]) * L, np.intp(heads[h + 1]) * L
     out2, out3 = np.intp(heads[h + 2]) * L, np.intp(heads[h + 3]) * L

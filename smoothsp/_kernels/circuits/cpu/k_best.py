@@ -1,15 +1,16 @@
-"""The k best outputs of each row, lazily.
+"""Lazy k-best outputs of circuits, by deviations from the best one.
 
-Every output is the best one but for some deviations: items, in the order in which a
-trace visits them, of which another product is taken. The successors of an output
-deviate once more, after its last deviation, or take the next product there: so each
-output has one predecessor, which is no worse. A short list holds the best successors of
-what was found so far. The items on a trace are scanned once a row. With x the maxima of
+An output differs from the best one by deviations: items, in the order of the trace, at
+which another product is taken. The successors of an output deviate once more, after its
+last deviation, or take the next product there. Thus each output has one predecessor,
+whose score is no lower. A short sorted list holds the best successors of all listed
+outputs. The products of items on a trace are scanned once per row. With x the maxima of
 ``max_product``, an output scores
 
     x(root) - sum over its deviations, to (a, b) at item i, of x(i) - (x(a) + x(b))
 
-After the pass inwards x is turned, so that a row's scans stay within its own numbers.
+After the inside pass x is transposed, so that the scans of a row read contiguous
+numbers.
 
 Source: Huang and Chiang, "Better k-best Parsing" (2005), section 4.4, is lazy item by
 item; this is lazy deviation by deviation, after Eppstein, "Finding the k Shortest
@@ -38,38 +39,40 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import carray, copy
 
-# What is stored of an item, in one cache line: the row that stored it, its best
-# product, and the second with its number among the products.
-ROW, BEST_A, BEST_B, NEXT_A, NEXT_B, NUMBER = range(6)
-# The fourth float64 of the line: by how much the second is below the best.
+# One cache line per item: the row for which it was filled, its best product, its second
+# best product, and the number of the latter.
+ROW, BEST_A, BEST_B, NEXT_A, NEXT_B, NEXT_NUMBER = range(6)
+# The line's fourth float64: the best product's score less the second's.
 LOSS = 3
-NOTES = 16
-# A candidate, then an output: from which output it deviates, at which step of the
-# trace, to which product of which number.
-FROM, STEP, TO_A, TO_B, TO_NUMBER = range(5)
+# int32 entries of a line
+LINE_LENGTH = 16
+# A candidate or output: the output from which it deviates, the step of the trace, and
+# the product that it takes there, with its number.
+PREDECESSOR, STEP, TO_A, TO_B, TO_NUMBER = range(5)
 
 
 class Candidates(NamedTuple):
-    """Outputs listed so far, those that may be next, and scratch of a trace."""
+    """Listed outputs, sorted candidates, and scratch of a trace."""
 
-    outputs: Any  # [K, 5], outputs
+    outputs: Any  # [K, 5], listed outputs
     totals: Any  # [K], their scores
-    candidates: Any  # [K, 5], candidates, best first
-    candidate_scores: Any  # [K], their scores
-    best_products: Any  # [items, NOTES]
+    candidates: Any  # [K, 5], best first
+    candidate_scores: Any  # [K]
+    best_products: Any  # [num_items, LINE_LENGTH]
     losses: Any  # the same memory as float64
-    chain: Any  # [K], outputs that one deviates from
-    stack: Any  # [depth + 2], items
+    chain: Any  # [K], predecessors of an output
+    stack: Any  # [max_depth + 2], items
 
 
 @kernel
 def k_best(first, last, circuit, rows, scores, scratch, sizes, out):
-    """Fill exact[B, K, 2], labels[B, K, N], parts[B, K, U] of ``order[first:last]``.
+    """Fill value_dd[B, K, 2], labels[B, K, N] and parts[B, K, U], best first.
 
-    Best first, each as ``best`` does; -inf and -1 where fewer than K are possible.
-    values[B, K] are in float32. ``sizes`` are K, N and U; ``out`` the addresses of
-    exact, values, labels and parts, that of values may be 0. ``scores`` is a table of
-    potentials of float64. ``room`` is scratch, ``[2, size]`` of float64.
+    Each output as in ``max_product.best_outputs``; -inf and -1 where fewer than K
+    exist. values[B, K] are float32. For the rows ``order[first:last]``. ``sizes`` are
+    (K, N, U); ``out`` are the addresses of value_dd, values, labels and parts, where
+    that of values may be 0. ``scores`` is a float64 table of potentials, ``scratch`` is
+    ``[2, size]`` of float64.
     """
     K, N, U = sizes
     value_dd, values, labels, parts = out
@@ -85,8 +88,8 @@ def k_best(first, last, circuit, rows, scores, scratch, sizes, out):
     rounded = carray(values, (B if values else 0, K), np.float32)
     ones = vector_of_ones(scratch)
     x = scratch[0]
-    losses = scratch[1].reshape(-1, NOTES // 2)
-    best_products = scratch[1].view(np.int32).reshape(-1, NOTES)
+    losses = scratch[1].reshape(-1, LINE_LENGTH // 2)
+    best_products = scratch[1].view(np.int32).reshape(-1, LINE_LENGTH)
     stack = arrays.empty(circuit.max_depth + 2, np.int64)
     outputs, totals = arrays.empty((K, 5), np.int32), arrays.empty(K, np.float64)
     candidates, candidate_scores = (
@@ -105,6 +108,7 @@ def k_best(first, last, circuit, rows, scores, scratch, sizes, out):
         stack,
     )
     for item in range(circuit.num_items):
+        # no row: lines are filled when a trace first visits the item
         best_products[item, ROW] = -1
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
@@ -116,7 +120,7 @@ def k_best(first, last, circuit, rows, scores, scratch, sizes, out):
             row = lanes[lane]
             position = (rows.roots[row], row, lane, L)
             candidate_scores[0] = x[transposed_index(position[0], lane, L)]
-            candidates[0, FROM] = candidates[0, STEP] = -1
+            candidates[0, PREDECESSOR] = candidates[0, STEP] = -1
             count = 1 if candidate_scores[0] > -np.inf else 0
             for k in range(K):
                 parts[row, k] = -1
@@ -130,6 +134,7 @@ def k_best(first, last, circuit, rows, scores, scratch, sizes, out):
                 for f in range(5):
                     outputs[k, f] = candidates[0, f]
                 count -= 1
+                # the list is short, and a shift keeps it sorted
                 for c in range(count):
                     candidate_scores[c] = candidate_scores[c + 1]
                     for f in range(5):
@@ -148,26 +153,24 @@ def k_best(first, last, circuit, rows, scores, scratch, sizes, out):
                     labels[row, k],
                     row_value,
                 )
-                # summed again, so the last bits may differ: at most the score before it
-                if k and _is_smaller(value_dd[row, k - 1], row_value):
+                # scores are recomputed: clipping keeps them sorted up to the last bit
+                if k and _is_smaller_dd(value_dd[row, k - 1], row_value):
                     copy(value_dd[row, k - 1], row_value)
                 if values:
                     rounded[row, k] = row_value[0]
 
 
 @subroutine(optimise=False)
-def _is_smaller(ones, threshold):
-    """Whether a number of two parts is less than another."""
-    return ones[0] < threshold[0] or (
-        ones[0] == threshold[0] and ones[1] < threshold[1]
-    )
+def _is_smaller_dd(a, b):
+    """Whether the double-double number a is less than b."""
+    return a[0] < b[0] or (a[0] == b[0] and a[1] < b[1])
 
 
 @subroutine
 def _expand_output(x, position, circuit, k, scratch_record, count, parts):
-    """Trace output k: its parts, and its successors among the candidates.
+    """Trace output k: fill its parts, and insert its successors.
 
-    Returns how many candidates there are.
+    Return the number of candidates.
     """
     root, row, lane, L = position
     (
@@ -185,7 +188,8 @@ def _expand_output(x, position, circuit, k, scratch_record, count, parts):
     while o > 0:
         chain[steps] = o
         steps += 1
-        o = outputs[o, FROM]
+        o = outputs[o, PREDECESSOR]
+    # no more outputs remain to be listed
     max_candidates = len(outputs) - k - 1
     last = outputs[k, STEP]
     stack[0] = root
@@ -213,7 +217,7 @@ def _expand_output(x, position, circuit, k, scratch_record, count, parts):
                     x, lane, L, item, circuit, product_score, number
                 )
                 if number >= 0:
-                    candidate = (np.intp(outputs[k, FROM]), step, p, q, number)
+                    candidate = (np.intp(outputs[k, PREDECESSOR]), step, p, q, number)
                     item_score = x[transposed_index(item, lane, L)]
                     # both losses rounded alike, so that equal ones cancel
                     score = (
@@ -238,7 +242,7 @@ def _expand_output(x, position, circuit, k, scratch_record, count, parts):
                 np.intp(best_products[item, BEST_A]),
                 np.intp(best_products[item, BEST_B]),
             )
-            number = best_products[item, NUMBER]
+            number = best_products[item, NEXT_NUMBER]
             if step > last and number >= 0 and max_candidates > 0:
                 score = totals[k] - losses[item, LOSS]
                 if count < max_candidates or score > candidate_scores[count - 1]:
@@ -259,7 +263,7 @@ def _expand_output(x, position, circuit, k, scratch_record, count, parts):
 
 @subroutine
 def _fill_best_products(x, lane, L, row, item, circuit, best_products, losses):
-    """Store the best product of an item, and the second; of equal ones the first."""
+    """Fill the line of an item: its two best products, of equal ones the first."""
     runs, starts = circuit.runs, circuit.starts
     h = circuit.definition[item]
     best = second = -np.inf
@@ -283,15 +287,16 @@ def _fill_best_products(x, lane, L, row, item, circuit, best_products, losses):
     best_products[item, ROW] = row
     best_products[item, BEST_A], best_products[item, BEST_B] = best_a, best_b
     best_products[item, NEXT_A], best_products[item, NEXT_B] = next_a, next_b
-    best_products[item, NUMBER] = next_number
+    best_products[item, NEXT_NUMBER] = next_number
     losses[item, LOSS] = best - second
 
 
 @subroutine
 def _next_product(x, lane, L, item, circuit, score, number):
-    """The product that follows one in the order of value, then number; -1 if none does.
+    """Return the next product in the order of score, then number; -1 if there is none.
 
-    Values are compared, as in ``_note``: equal losses may come from unequal values.
+    Scores are compared, as in ``_fill_best_products``: equal losses may come from
+    unequal scores.
     """
     runs, starts = circuit.runs, circuit.starts
     h = circuit.definition[item]
@@ -314,7 +319,7 @@ def _next_product(x, lane, L, item, circuit, score, number):
 def _insert_candidate(
     candidate, score, candidates, candidate_scores, count, max_candidates
 ):
-    """Insert a candidate into the sorted list, after its equals; keep ``most``."""
+    """Insert a candidate after its equals; drop the last of ``max_candidates``."""
     if count == max_candidates:
         if score <= candidate_scores[count - 1]:
             return count
@@ -326,7 +331,7 @@ def _insert_candidate(
             candidates[c, f] = candidates[c - 1, f]
         c -= 1
     candidate_scores[c] = score
-    candidates[c, FROM], candidates[c, STEP], candidates[c, TO_A] = (
+    candidates[c, PREDECESSOR], candidates[c, STEP], candidates[c, TO_A] = (
         candidate[0],
         candidate[1],
         candidate[2],

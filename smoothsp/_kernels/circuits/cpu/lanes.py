@@ -1,12 +1,11 @@
-"""Scores of rows into lanes, and answers of lanes back to rows.
+"""Transposes between rows of potentials and lanes of vectors.
 
-A table of potentials has a row for each array, of ``ADDRESS``, ``WIDTH``, ``SHARED``
-and ``TARGET``: scores ``[B, width]``, or ``[width]`` that all rows share.
+A table of potentials has a row (``ADDRESS``, ``WIDTH``, ``SHARED``, ``TARGET``) for
+each array: scores ``[B, width]``, or ``[width]`` that all rows share.
 
-Rows become lanes in squares: L scores of each of L rows, one vector a row, are
-transposed in place. So scores are read and written as whole vectors, and none is moved
-alone. A square may write past the width of its array. The next array, or the first
-definitions, are written later and replace that.
+L scores of each of L rows, one vector a row, are transposed in place, so that scores
+are read and written as whole vectors. A block may write past the width of its array;
+the next array, or the first definitions, are written later and replace these entries.
 """
 
 import numpy as np
@@ -31,7 +30,7 @@ from smoothsp._kernels.vectors.simd_masked import (
 
 @register_jitable
 def vector_of_ones(scratch):
-    """A vector of ones of the room's float type."""
+    """Return a vector of ones of the scratch's float type."""
     return splat(scratch.dtype.type(1))
 
 
@@ -56,7 +55,10 @@ def gather_scores(table, B, rows, x, ones, L):
 
 @subroutine
 def gather_scaled(table, B, rows, m, e, ones, L):
-    """The same as numbers ``m 2^e``; returns each lane's largest absolute exponent."""
+    """Fill item 0 with 1 and leaves with exp(score), as ``m 2^e``.
+
+    Return the largest absolute exponent of each lane.
+    """
     out, exponents = span(m), span(e)
     zero = ones - ones
     store(out, 0, ones)
@@ -86,7 +88,7 @@ def gather_scaled(table, B, rows, m, e, ones, L):
 
 @subroutine
 def _transpose_block(scores, rows, width, first_score, item, out, ones, L):
-    """Write scores k to k + L of rows to items from ``item`` on; 0 without a row."""
+    """Write L scores of each row to items from ``item`` on; 0 in lanes without row."""
     zero = ones - ones
     for lane in range(L):
         v = zero
@@ -110,7 +112,7 @@ def _broadcast_scores(scores, item, out, ones, L):
 
 @subroutine
 def scatter_to_targets(x, table, B, rows, L):
-    """Copy the leaves of x to the targets of a table, if any; overwrites x."""
+    """Copy the leaves of x to the targets of a table, if it has any; overwrites x."""
     source = span(x)
     last = 1
     for t in range(len(table)):
@@ -135,7 +137,7 @@ def scatter_to_targets(x, table, B, rows, L):
 
 @subroutine
 def transpose_lanes(x, circuit, L):
-    """Turn x square by square, so that numbers of one lane lie side by side."""
+    """Transpose x block by block, so that the entries of one lane are contiguous."""
     out = span(x)
     for item in range(0, circuit.num_items, L):
         transpose_block(out, item * L)
@@ -143,14 +145,15 @@ def transpose_lanes(x, circuit, L):
 
 @subroutine(optimise=False)
 def transposed_index(item, lane, L):
-    """Where the number of an item is after ``turn``."""
+    """Index of an item's entry after ``transpose_lanes``."""
+    # L is a power of two: the mask is the remainder
     column = item & (L - 1)
     return (item - column + lane) * L + column
 
 
 @subroutine
 def zero_items(x, circuit, low, high, ones, L):
-    """Write 0 to all lanes of item 0, leaves, and definitions ``low`` to ``high``."""
+    """Write 0 to item 0, to leaves, and to definitions ``low`` to ``high``."""
     out = span(x)
     heads = circuit.heads
     for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
@@ -161,13 +164,13 @@ def zero_items(x, circuit, low, high, ones, L):
 
 @subroutine(optimise=False)
 def run_start(runs, r, column, L):
-    """Where the first left (1) or right (3) factor of a run is, and the step."""
+    """Offset of a run's first left (column 1) or right (3) factor, and its step."""
     return np.intp(runs[r, column]) * L, np.intp(runs[r, column + 1]) * L
 
 
 @subroutine
 def definition_range(circuit, roots, rows):
-    """The range of definitions that holds all that the rows need."""
+    """Return the range of definitions that contains all below the rows' roots."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)
     for row in rows:
         h = np.intp(circuit.definition[roots[row]])

@@ -1,16 +1,16 @@
-"""Max-product: the best output of each row, and which leaves it uses.
+"""Max-product: the best output of each row, and the leaves that it uses.
 
 With x = 0 for the empty product and x = score for a leaf, definitions in order give
 
     x(i) = max over products (a, b) of i of x(a) + x(b)
 
-The trace then goes from the root downwards, the left factor before the right. At each
-item it takes the first product that attains x(i). The score is summed anew over the
-leaves of the trace, as two float64 numbers.
+The trace goes from the root downwards, the left factor before the right one. At each
+item it takes the first product that attains x(i). The score is then recomputed as a
+double-double sum over the leaves of the trace.
 
-x is ``[items, L]``, a row of the batch in each lane: all rows have the same products,
-so that a vector serves L rows and no maximum crosses lanes. No argmax is stored. A
-trace meets few items, and searches the products of these alone.
+x is ``[num_items, L]``, a row of the batch in each lane: all rows have the same
+products, so that a vector serves L rows and no maximum crosses lanes. No argmax is
+stored, since a trace visits few items and searches only their products.
 """
 
 import numpy as np
@@ -43,13 +43,14 @@ from smoothsp._kernels.vectors.simd import load, maximum, select_lt, span, store
 
 @kernel
 def best_outputs(first, last, circuit, rows, scores, scratch, sizes, out):
-    """Fill exact[B, 2], value[B], labels[B, N], parts[B, U] of ``order[first:last]``.
+    """Fill value_dd, value, labels[B, N] and parts[B, U] of rows ``order[first:last]``.
 
-    ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
-    what they say, -1 where nothing does; ``exact`` the sum of their scores as two
-    numbers, ``value`` as one of the float type of ``room``, scratch, ``[1, size]``.
-    ``sizes`` are N and U; ``out`` the addresses of exact, value, labels and parts, that
-    of value may be 0. ``scores`` is a table of potentials of that float type.
+    ``parts`` are indices from 0 of the leaves that the best output uses, then -1.
+    ``labels`` are the labels that these leaves set, -1 elsewhere. ``value_dd`` is the
+    double-double score ``[B, 2]``, ``value`` the score in the float type of
+    ``scratch``, ``[1, size]``. ``sizes`` are (N, U); ``out`` are the addresses of
+    value_dd, value, labels and parts, where that of value may be 0. ``scores`` is a
+    table of potentials of the same float type.
     """
     N, U = sizes
     value_dd, value, labels, parts = out
@@ -88,9 +89,9 @@ def best_outputs(first, last, circuit, rows, scores, scratch, sizes, out):
 
 @subroutine
 def max_inside(x, circuit, low, high, ones, L):
-    """Fill every item from definition ``low`` to ``high``: the largest of its products.
+    """Fill each item of definitions ``low`` to ``high`` with its best product.
 
-    NaN and +inf, which only padding holds, become -inf: so no sum is NaN.
+    NaN and +inf, which only padding holds, become -inf: no sum is NaN.
     """
     x = span(x)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -120,7 +121,7 @@ def max_inside(x, circuit, low, high, ones, L):
 
 @subroutine
 def _tile_max_inside(x, heads, h, runs, r, neg_inf, L):
-    """The maxima of a tile: each left factor is loaded once for all its definitions."""
+    """Fill a tile: each left factor is loaded once for all its definitions."""
     a, step = run_start(runs, r, 1, L)
     b0, step0 = run_start(runs, r, 3, L)
     b1, step1 = run_start(runs, r + 1, 3, L)
@@ -143,16 +144,16 @@ def _tile_max_inside(x, heads, h, runs, r, neg_inf, L):
 
 
 @subroutine
-def fill_with_minus1(out):
-    """Fill with -1."""
+def fill_with_padding(out):
+    """Fill an array with -1, which stands for no label or no leaf."""
     for i in range(len(out)):
         out[i] = -1
 
 
 @subroutine
 def trace_best_leaves(x, lane, L, root, circuit, stack, parts):
-    """Fill parts with the leaves, from 0, of the best output of the root, then -1."""
-    fill_with_minus1(parts)
+    """Fill parts with the leaves, from 0, of the root's best output, then -1."""
+    fill_with_padding(parts)
     leaves = circuit.num_row_leaves + circuit.num_shared_leaves
     count, top = 0, 0
     if x[root * L + lane] > -np.inf:
@@ -163,6 +164,7 @@ def trace_best_leaves(x, lane, L, root, circuit, stack, parts):
         item = stack[top]
         if item > leaves:
             a, b = first_best_product(x, lane, L, item, circuit)
+            # the left factor on top: leaves are listed from left to right
             stack[top], stack[top + 1] = b, a
             top += 2
         elif item > 0:
@@ -172,7 +174,10 @@ def trace_best_leaves(x, lane, L, root, circuit, stack, parts):
 
 @subroutine
 def first_best_product(x, lane, L, item, circuit):
-    """The first product equal to the item's maximum: the same sums give equal bits."""
+    """Return the first product equal to the item's maximum.
+
+    The same sum of the same floats gives the same bits, so that equality is safe.
+    """
     runs, starts = circuit.runs, circuit.starts
     h = circuit.definition[item]
     goal = x[item * L + lane]
@@ -188,8 +193,8 @@ def first_best_product(x, lane, L, item, circuit):
 
 @subroutine
 def fill_labels_and_score(scores, B, row, scratch, circuit, parts, labels, value_dd):
-    """Fill the labels[N] that parts say, and exact[2] with the sum of their scores."""
-    fill_with_minus1(labels)
+    """Fill labels[N] of the leaves in parts, and value_dd[2], their total score."""
+    fill_with_padding(labels)
     total = lo = 0.0
     for leaf in parts:
         if leaf < 0:
@@ -203,7 +208,7 @@ def fill_labels_and_score(scores, B, row, scratch, circuit, parts, labels, value
 
 @subroutine
 def leaf_score(scores, B, row, leaf, scratch):
-    """The score of a leaf, from 0, in a table of potentials."""
+    """Return the score of a leaf, from 0, in a table of potentials."""
     for t in range(len(scores)):
         width = scores[t, WIDTH]
         if leaf < width:

@@ -1,19 +1,19 @@
-"""Independent samples of outputs, each with its own stream of random numbers.
+"""Independent samples of outputs by inside filtering and top-down sampling.
 
-From the root downwards, an item i becomes its product (a, b) with probability
+From the root downwards, item i is replaced by its product (a, b) with probability
 
     z(a) z(b) / z(i)
 
-by inverting the cumulative sum with one uniform number. A stack holds the factors that
-are still to be visited, the left one on top. The z are those of ``inside_outside``, in
-float64. Samples differ in the items that they meet, so each is drawn alone, and reads
-one lane of ``[items, L]``. Each has its own seed: samples do not depend on their order.
+by inverting the cumulative sum at a uniform number. A stack holds factors still to be
+visited, the left one on top. The z are those of ``inside_outside``, in float64. Samples
+visit different items, so that each is drawn alone, and reads one lane of
+``[num_items, L]``. Each sample has a seed: results do not depend on the order.
 """
 
 import numpy as np
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.cpu.max_product import fill_with_minus1
+from smoothsp._kernels.circuits.cpu.max_product import fill_with_padding
 from smoothsp._kernels.circuits.layout.addresses import load_circuit, load_row_roots
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -24,8 +24,8 @@ from smoothsp._kernels.vectors import arrays
 def sample_outputs(first, last, circuit, rows, seeds, scratch, labels):
     """Fill labels[B, n, N] of the rows ``rows.order[first:last]`` from seeds[B, n].
 
-    -1 where nothing is labelled. ``room`` is as ``inwards`` has just filled it for
-    these rows, no more than there are lanes, in float64.
+    -1 at positions without a label. ``inside_only`` has filled ``scratch``, in float64,
+    for the same rows, at most one per lane.
     """
     circuit, rows = load_circuit(circuit), load_row_roots(rows)
     L = 64 // scratch.itemsize
@@ -36,14 +36,16 @@ def sample_outputs(first, last, circuit, rows, seeds, scratch, labels):
         row = rows.order[first + lane]
         for i in range(labels.shape[1]):
             row_labels = labels[row, i]
-            fill_with_minus1(row_labels)
+            fill_with_padding(row_labels)
             state = np.uint64(seeds[row, i])
+            # an infeasible row has an empty stack, and its labels stay -1
             top = 1 if m[rows.roots[row] * L + lane] > 0 else 0
             stack[0] = rows.roots[row]
             while top > 0:
                 top -= 1
                 item = stack[top]
                 if item > leaves:
+                    # golden-ratio increment of splitmix64
                     state += np.uint64(0x9E3779B97F4A7C15)
                     u = splitmix64_uniform(state)
                     a, b = _sample_product(m, e, lane, L, item, circuit, u)
@@ -55,19 +57,20 @@ def sample_outputs(first, last, circuit, rows, seeds, scratch, labels):
 
 @register_jitable
 def splitmix64_uniform(state):
-    """A number in [0, 1) from the state of a generator that adds a constant a step.
+    """Return a number in [0, 1) from a state that grows by a constant each step.
 
     Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"
     (2014), figure 17.
     """
     z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    # the upper 53 bits, which float64 represents exactly
     return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
 @subroutine
 def _sample_product(m, e, lane, L, item, circuit, u):
-    """Draw a product of an item, by its share of the item's sum."""
+    """Draw a product of an item with probability proportional to its term."""
     runs, starts = circuit.runs, circuit.starts
     h = circuit.definition[item]
     first = starts[h]

@@ -1,7 +1,7 @@
-"""Numbers ``m 2^e``: a mantissa m from 0.7 to 2 and a whole e, two vectors of floats.
+"""Scaled floats ``m 2^e``: a mantissa m from 0.7 to 2 and an integer e, two vectors.
 
-Sums and products of them neither overflow nor underflow, and cost no exponential and no
-logarithm. Zero is m = 0 with an e so low that it counts for nothing.
+Sums and products neither overflow nor underflow, and need no exponential or logarithm.
+Zero is m = 0 with an e so low that its products are 0.
 """
 
 import math
@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exponent, mantissa
 
 @intrinsic
 def splat_like(typing, like, value):
-    """A float64 number in every lane of a vector like another."""
+    """A float64 number in every lane of a vector of the type of ``like``."""
 
     def code(context, builder, signature, args):
         kind, x = args[0].type, args[1]
@@ -52,6 +52,7 @@ def small_exp(typing, r):
         kind = args[0].type
         terms = [1 / math.factorial(n) for n in range(degree, -1, -1)]
         coefficients = [ir.Constant(kind, [term] * kind.count) for term in terms]
+        # Horner's rule, from the highest degree
         p = coefficients[0]
         for coefficient in coefficients[1:]:
             p = call_intrinsic(builder, "fma", p, args[0], coefficient)
@@ -62,10 +63,10 @@ def small_exp(typing, r):
 
 @intrinsic
 def pow2(typing, x):
-    """``2^k`` of ``x = k + origin(L)``, k whole; 0 for k below half the least exponent.
+    """``2^k`` of ``x = k + pow2_bias(L)``, k an integer; 0 below half the least k.
 
-    So what is multiplied by it, if no smaller, stays a normal number: denormal ones
-    take a hundred cycles. In so large an x the last bits of the mantissa count ones.
+    Products of the result with larger numbers are then normal: denormal ones cost a
+    hundred cycles. The last bits of so large an x count ones.
     """
     size, bias, *_ = CONSTANTS[x.dtype]
 
@@ -78,6 +79,7 @@ def pow2(typing, x):
 
         min_argument = splat_constant(1.5 * 2**size + bias - bias // 2)
         is_normal = builder.fcmp_ordered(">", args[0], min_argument)
+        # the integer in the last bits moves into the exponent field
         bits = builder.shl(builder.bitcast(args[0], ints), splat_constant(size, ints))
         return builder.select(
             is_normal, builder.bitcast(bits, kind), splat_constant(0.0)
@@ -88,25 +90,25 @@ def pow2(typing, x):
 
 @register_jitable
 def pow2_bias(L):
-    """What ``power2`` takes for the exponent 0: a large number and the bias."""
+    """Return the argument of ``pow2`` for exponent 0: a large number plus the bias."""
     return 1.5 * 2.0**23 + 127 if L == 16 else 1.5 * 2.0**52 + 1023
 
 
 @register_jitable
 def max_sum_exponent(L):
-    """The largest exponent that a partial sum may have."""
+    """Return the largest exponent that a partial sum may have."""
     return 100.0 if L == 16 else 900.0
 
 
 @register_jitable
 def zero_exponent(L):
-    """The exponent of zero: with any other added, lower than all of numbers."""
+    """Return the exponent of zero: added to any other, it is below all numbers'."""
     return -4e6 if L == 16 else -(2.0**56)
 
 
 @register_jitable
 def max_exponent(L):
-    """How far from 0 the exponent of an output may be for all others to be exact.
+    """Return the largest absolute exponent of an output with exact results.
 
     float64 has room for thousands of the largest scores.
     """
@@ -115,7 +117,7 @@ def max_exponent(L):
 
 @register_jitable
 def ln2_high(L):
-    """The number of the float type that is nearest to ln 2."""
+    """Return the float nearest to ln 2."""
     return 0.693147182464599609375 if L == 16 else LN2
 
 
@@ -126,17 +128,20 @@ def min_marginal(L):
 
 
 @register_jitable
-def rounding_magic(L):
-    """A number so large that the last bits of its mantissa count ones."""
+def integer_rounding_constant(L):
+    """Return a float so large that the last bits of its mantissa count ones.
+
+    Adding and subtracting it rounds to an integer.
+    """
     return 1.5 * 2.0**23 if L == 16 else 1.5 * 2.0**52
 
 
 @subroutine(forceinline=True)
 def exp_to_scaled(m, e, first, last, max_abs_exponent, ones, L):
-    """Turn the scores in items ``first`` to ``last`` of m into numbers in m and e.
+    """Replace the scores in items ``first`` to ``last`` of m by exp(score) in m and e.
 
-    Returns the largest absolute exponent so far of each lane, ``reach`` included. -inf
-    becomes zero, and so does NaN, which only padding holds.
+    Return the largest absolute exponent of each lane, ``max_abs_exponent`` included.
+    -inf becomes zero, and so does NaN, which only padding holds.
     """
     zero = ones - ones
     max_exponents = splat_like(ones, max_exponent(L))
@@ -146,7 +151,7 @@ def exp_to_scaled(m, e, first, last, max_abs_exponent, ones, L):
         splat_like(ones, -np.inf),
     )
     rounding_constant, rate = (
-        splat_like(ones, rounding_magic(L)),
+        splat_like(ones, integer_rounding_constant(L)),
         splat_like(ones, 1 / LN2),
     )
     # ln 2 in two parts: the first times k is exact within a fused product and sum
@@ -169,7 +174,7 @@ def exp_to_scaled(m, e, first, last, max_abs_exponent, ones, L):
 
 @subroutine(forceinline=True)
 def store_scaled(m, e, offset, total, top, zero_exponents):
-    """Store ``total 2^top``: a normal number, or 0."""
+    """Store ``total 2^top`` as a scaled float; ``total`` is a normal number, or 0."""
     zero = total - total
     store(m, offset, select_lt(zero, total, mantissa(total), zero))
     store(e, offset, select_lt(zero, total, top + exponent(total), zero_exponents))

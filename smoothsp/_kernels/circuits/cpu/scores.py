@@ -1,12 +1,12 @@
-"""Outputs given as the leaves that they use: scores, losses, and whether they exist.
+"""Outputs as lists of the leaves that they use: scores, losses, gradients, validity.
 
-    exact(b, k)  = sum over leaves l of output (b, k) of score(b, l)
+    score(b, k)  = sum over leaves l of output (b, k) of score(b, l)
     target(b, l) = sum over outputs (b, k) that use l of weight(b, k)
 
-The second, for shared leaves summed over b, is the vector-Jacobian product of the
-first. The loss of a row is a maximum, smoothed or not, less the score of its true
-output y. Existence is a pass of ``validation.spread`` with a bit for each output, 64 to
-a word. Leaves are indices: reading U of them costs less than a mask over all leaves.
+The second is the vector-Jacobian product of the first; for shared leaves it is summed
+over b. The loss of a row is a maximum, smoothed or not, less the score of its true
+output y. Validity of outputs is ``validation.propagate_bits`` with a bit for each, 64
+in a word. Leaves are indices: reading U of them costs less than a mask over all leaves.
 """
 
 import numpy as np
@@ -33,10 +33,9 @@ from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 
 @kernel
 def score_outputs(scores, used, dtype_like, value_dd):
-    """Fill exact[B, K, 2] with the sums of the leaves, from 0, used[B, K, U].
+    """Fill value_dd[B, K, 2] with double-double sums over the leaves used[B, K, U].
 
-    -1 is none. ``scores`` is a table of potentials of the float type of ``like``; each
-    sum is two numbers.
+    -1 is none. ``scores`` is a table of potentials of the float type of ``dtype_like``.
     """
     scores = load_potential_table(scores)
     B, K, U = used.shape
@@ -52,10 +51,10 @@ def score_outputs(scores, used, dtype_like, value_dd):
 
 @kernel
 def add_weights_to_leaves(weights, used, table):
-    """Add weights[B, K] up over the leaves used[B, K, U], in the targets of a table.
+    """Add weights[B, K] to the leaves used[B, K, U], at the targets of a table.
 
-    Targets are of the float type of the weights; those of all rows are ``[width]`` of
-    float64.
+    Targets have the float type of the weights; targets of shared leaves are float64
+    ``[width]``.
     """
     table = load_potential_table(table)
     B, K, _ = used.shape
@@ -78,6 +77,7 @@ def _add_to_targets(weight, used, b, B, table, like):
                 if table[t, TARGET] == 0:
                     break
                 if table[t, SHARED]:
+                    # sums over all rows: float64, so that a large batch loses no digits
                     carray(table[t, TARGET], (width,), float64_like)[leaf] += weight
                 else:
                     flat = carray(table[t, TARGET], (B * width,), like)
@@ -88,24 +88,24 @@ def _add_to_targets(weight, used, b, B, table, like):
 
 @kernel
 def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
-    """Fill value[B] with how far ``maxima`` are above the scores of outputs y.
+    """Fill value[B], the smoothed maximum of the ``best`` outputs less the score of y.
 
-    ``smoothing`` are mu, K and ``never_negative`` of ``smoothed_hinge``, which fills
-    u[B, M] and exact[B]. ``total[1]`` is the sum of the values, each times the
-    ``weight`` and weights[B]. ``first`` and ``own[B]`` are the first of maxima and the
-    score.
+    ``smoothing`` are (mu, K, never_negative) of ``smoothed_hinge``, which fills u[B, M]
+    and exact[B]. ``total_loss[1]`` is the sum of the values, times ``weight`` and
+    weights[B]. ``first`` and ``row_score`` are the first maximum and the score of y.
 
     Parameters
     ----------
     scores
         A table of potentials of the float type of ``like``.
     sizes
-        B, M and U: of rows, of maxima, and of leaves that y uses.
+        (B, M, U): numbers of rows, of maxima, and of leaves that y uses.
     addresses
-        Addresses of maxima[B, M, 2], two numbers each, -inf for none, of the leaves
-        [B, U] of y, and of weights, 0 for ones.
+        Of double-double maxima [B, M, 2], -inf for none, of the leaves [B, U] of y, and
+        of weights, 0 for ones.
     out
-        Addresses of value and total, of the type of ``like``, u, exact, first and own.
+        Addresses of value and total_loss, of the type of ``like``, u, exact, first and
+        row_score.
     """
     scores = load_potential_table(scores)
     B, M, U = sizes
@@ -131,11 +131,11 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
         loss, exact[b] = smoothed_hinge(*hinge_args)
         value[b] = loss
         first[b], row_score[b] = best[b, 0, 0], hi
-        run_start = weight
+        row_weight = weight
         if addresses[2] != 0:
-            run_start *= carray(addresses[2], (B,), np.float64)[b]
-        if run_start != 0:
-            total += run_start * loss
+            row_weight *= carray(addresses[2], (B,), np.float64)[b]
+        if row_weight != 0:
+            total += row_weight * loss
     total_loss[0] = total
 
 
@@ -143,10 +143,10 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
 def row_losses_gradient(table, like, kind, sizes, addresses, weight):
     """Add ``sum_k u_k phi(y_k) - phi(y)`` of weighted rows to the targets of a table.
 
-    ``sizes`` are B, M, U, N and W; ``addresses`` the addresses of u[B, W], filled by
-    ``row_losses``, of the leaves [B, M, U] of the outputs y_k, integers as in ``kind``,
-    of those of y, [B, N] of int64, and of weights[B], 0 for ones. Targets are of the
-    float type of ``like``, those of all rows of float64.
+    ``sizes`` are (B, M, U, N, W). ``addresses`` are those of u[B, W], filled by
+    ``row_losses``; of the leaves [B, M, U] of the outputs y_k, integers like ``kind``;
+    of the leaves of y, int64 [B, N]; and of weights[B], 0 for ones. Targets have the
+    float type of ``like``, those of shared leaves are float64.
     """
     table = load_potential_table(table)
     B, M, U, N, W = sizes
@@ -169,11 +169,11 @@ def row_losses_gradient(table, like, kind, sizes, addresses, weight):
 
 @kernel
 def add_hamming_costs(sizes, addresses, like, scale):
-    """Fill augmented[B, W] with main and ``scale`` for each part that y does not use.
+    """Fill augmented[B, W] with main, plus ``scale`` for each part that y does not use.
 
-    ``sizes`` are B, W and U; ``addresses`` the addresses of main, of read[B, W], which
-    parts count, 0 if all do, of the entries [B, U] that y uses, counted on beyond main,
-    -1 for none, and of augmented.
+    ``sizes`` are (B, W, U). ``addresses`` are those of main; of is_read[B, W], the
+    parts that count, 0 if all do; of the entries [B, U] that y uses, -1 for none, where
+    entries beyond W are not main's; and of augmented.
     """
     B, W, U = sizes
     main, augmented = (
@@ -196,23 +196,23 @@ def add_hamming_costs(sizes, addresses, like, scale):
 
 @kernel
 def leaves_from_labels(circuit, rows, sizes, addresses, is_complete, like, scale):
-    """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
+    """Fill used[B, K, N] with the leaves that set labels[B, K, N], -1 for none.
 
-    ``kept`` are the labels, -1 where a row has none. Where main[B, W] has an address,
-    ``augmented`` becomes main, of the float type of ``like``, and ``scale`` times the
-    Hamming cost of each leaf: 1 for a leaf that sets a label otherwise.
+    ``row_labels`` are the labels, -1 where a row has none. If main[B, W] has an
+    address, ``augmented`` becomes main plus ``scale`` times the Hamming cost of each
+    leaf: 1 for a leaf that sets another label.
 
     Parameters
     ----------
     sizes
-        K, N, V, W and how many rows ``real`` and ``read`` have: 1 if all are alike.
+        (K, N, V, W, num_real_rows): the last is 1 if all rows share ``is_real``.
     addresses
-        Addresses of labels, of real[B, N], whether a row has a label, of
-        leaf_of[N, V], the leaf of each value of a label, of kept and used, of
-        read[B, P], whether a row reads a leaf, of main and of augmented.
-    whole
-        Whether the leaves are all that an output uses. Then the answer is
-        ``first_missing`` of them, else -1.
+        Of labels; of is_real[B, N], whether a row has a label; of leaf_of[N, V], the
+        leaf of each value of a label; of row_labels and used; of is_read[B, P], whether
+        a row reads a leaf; of main and of augmented.
+    is_complete
+        Whether the leaves are all that an output uses. Then return
+        ``first_infeasible_output`` of them, otherwise -1.
     """
     edges, roots = load_circuit(circuit), load_row_roots(rows).roots
     B, (K, N, V, W, num_real_rows) = len(roots), sizes
@@ -256,7 +256,7 @@ def leaves_from_labels(circuit, rows, sizes, addresses, is_complete, like, scale
 
 @kernel
 def first_infeasible_output(circuit, rows, used):
-    """``b K + k`` of the first output used[B, K, U] without a derivation, or -1."""
+    """Return ``b K + k`` of the first used[B, K, U] without a derivation, or -1."""
     return _first_infeasible_output(
         load_circuit(circuit), load_row_roots(rows).roots, used
     )
@@ -264,10 +264,10 @@ def first_infeasible_output(circuit, rows, used):
 
 @subroutine
 def _first_infeasible_output(circuit, roots, used):
-    """As ``first_missing``: an output has a derivation if its leaves make the root.
+    """Return the first output whose leaves derive no root, or -1.
 
-    Bit i of ``words[item]`` says whether output i of the word has all leaves of some
-    derivation of the item. An output with a leaf beyond the last does not exist.
+    Bit i of ``bit_sets[item]`` is set if output i of the word has all leaves of some
+    derivation of the item. An output with a leaf beyond the last is infeasible.
     """
     B, K, U = used.shape
     bit_sets = arrays.empty(circuit.num_items, np.uint64)
@@ -278,6 +278,7 @@ def _first_infeasible_output(circuit, roots, used):
         )
         bit_sets[0] = ~np.uint64(0)
         leaves = circuit.num_row_leaves + circuit.num_shared_leaves
+        # the word of the empty product has all bits, leaves only those of their outputs
         bit_sets[1 : 1 + leaves] = 0
         out_of_range = np.uint64(0)
         for i in range(size):
@@ -299,11 +300,12 @@ def _first_infeasible_output(circuit, roots, used):
 
 @kernel
 def labels_of_complete_trees(sizes, addresses):
-    """Fill labels[B, K, n, n] with those of y, all -1 where y is no tree by number.
+    """Fill labels[B, K, n, n] with y, or -1 throughout if y cannot be a tree.
 
-    A tree over N words has ``2 N - 1`` spans; of so many that make a tree, none is left
-    over. Only spans of the first ``lengths[b]`` words are counted. ``sizes`` are B, K
-    and n, ``addresses`` those of y, lengths and labels, all of int64.
+    A tree over N words has ``2 N - 1`` spans. If exactly that number of spans contains
+    a tree, the tree uses them all. Only spans of the first ``lengths[b]`` words are
+    counted. ``sizes`` are (B, K, n), ``addresses`` those of y, lengths and labels,
+    int64.
     """
     B, K, n = sizes
     y, labels = (

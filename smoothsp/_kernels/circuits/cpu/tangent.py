@@ -1,15 +1,17 @@
-"""How sums over all outputs move along a direction of the leaves: second derivatives.
+"""Tangents of inside-outside along a direction of the leaves: Hessian-vector products.
 
-Along a direction d, the mean of an item moves with the covariance of its parts: one
-sweep inwards and one outwards give the covariance of parts with d, which is the Hessian
-of the log-partition times d. With ``q = z(a) z(b) / z(i)``, a product's share of its
-item i,
+The tangent of log z(i) along a direction d of the scores is the mean of d over the
+outputs below i. One inside and one outside pass give the covariance of the leaves with
+d, which is the Hessian of the log-partition times d. With ``q = z(a) z(b) / z(i)``, the
+probability of a product given its item i,
 
     d(i)    = sum over products (a, b) of i of q (d(a) + d(b))      in order
     mu'(a) += mu'(i) q + mu(i) q (d(a) + d(b) - d(i))               in reverse
 
-and b gets the same terms as a. z and mu are those of ``inside_outside``. The five
-arrays m, e, d, mu and mu' are ``[items, L]``. If an item has one product, q is 1.
+and b receives the same terms as a. z and mu are those of ``inside_outside``. The five
+arrays m, e, d, mu and mu' are ``[num_items, L]``. If an item has one product, q is 1.
+
+Source: Li and Eisner, "First- and Second-Order Expectation Semirings" (2009).
 """
 
 import numpy as np
@@ -53,12 +55,12 @@ def inside_outside_jvp(
     with_marginals,
     log_z_tangent,
 ):
-    """Fill means[B]: of ``along`` over the outputs of the rows ``order[first:last]``.
+    """Fill log_z_tangent[B], the mean of ``direction`` over the outputs of each row.
 
-    And, if ``outwards``, the targets of ``scores`` with the derivatives of marginals
-    along that direction. ``scores`` and ``along`` are tables of potentials of float64.
-    ``room`` is ``[5, size]`` of float64, the first two of which ``inwards`` has
-    just filled for these rows, no more than there are lanes.
+    If ``with_marginals``, the targets of ``scores`` receive the tangents of the
+    marginals. ``scores`` and ``direction`` are float64 tables of potentials.
+    ``scratch`` is ``[5, size]`` of float64; ``inside_only`` has filled its first two
+    arrays for the same rows ``order[first:last]``, at most one per lane.
     """
     circuit, rows = load_circuit(circuit), load_row_roots(rows)
     scores, direction = load_potential_table(scores), load_potential_table(direction)
@@ -87,7 +89,7 @@ def inside_outside_jvp(
 
 @subroutine
 def _inside_tangent(scratch, circuit, low, high, ones, L):
-    """The mean direction of each item: over its products, by their shares of it."""
+    """Fill d: each item's mean direction, over its products by their probabilities."""
     m, e, d = span(scratch[0]), span(scratch[1]), span(scratch[2])
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     zero = ones - ones
@@ -101,6 +103,7 @@ def _inside_tangent(scratch, circuit, low, high, ones, L):
             continue
         total, mean = load(m, out), zero
         shift = start + select_lt(zero, total, zero - load(e, out), none)
+        # m is at least 1 or 0: the maximum only guards the division
         inverse_mantissa = select_lt(zero, total, ones / maximum(total, ones), zero)
         for r in range(first, last):
             a, step_a = run_start(runs, r, 1, L)
@@ -116,9 +119,11 @@ def _inside_tangent(scratch, circuit, low, high, ones, L):
 
 @subroutine
 def _outside_tangent(scratch, circuit, low, high, ones, L):
-    """Fill derivatives of marginals: ``mu' q + mu q (d' - d)`` from each product.
+    """Fill tangents of marginals: ``mu' q + mu q (d' - d)`` from each product.
 
-    q is a product's share of its item, d' the direction along it, d the item's mean.
+    q is the product's probability given its item, d' the direction along it, d the
+    item's mean. Subtracting d keeps the terms small: covariances do not cancel
+    afterwards.
     """
     m, e, d = span(scratch[0]), span(scratch[1]), span(scratch[2])
     mu, mu_tangent = span(scratch[3]), span(scratch[4])

@@ -1,8 +1,8 @@
-"""How a circuit is stored: products as runs, what each item needs, a good order.
+"""Topology of circuits: products as runs, tiles, properties of items, and an order.
 
 A run is (count, a, step_a, b, step_b): the products of items ``a + e step_a`` and
-``b + e step_b``. Dynamic programmes have long ones. Inner loops then advance two
-addresses by constants, and read no index for a product.
+``b + e step_b``. Dynamic programmes have long runs. Inner loops then advance two
+addresses by constants, and read no index per product.
 """
 
 import numpy as np
@@ -15,18 +15,18 @@ from smoothsp._kernels.vectors import arrays
 
 @kernel
 def compress_into_runs(starts, left, right, counts, runs):
-    """Fill counts[H] and runs[., 5] with the products left[e] times right[e].
+    """Fill counts[H] and runs[., 5] with the products of ``left[e]`` and ``right[e]``.
 
-    Definition h has those from ``starts[h]`` to ``starts[h + 1]``.
-    A run goes on while both factors advance by the same steps; -1 is no product.
-    Returns how many runs there are: ``runs`` may be too short, and is filled as far as
-    it goes.
+    Definition h has the products ``starts[h]`` to ``starts[h + 1]``; -1 is none. A run
+    continues while both factors advance by the same steps. Return the number of runs;
+    ``runs`` may be shorter, and is then filled to its end.
     """
     num_runs = 0
     for h in range(len(counts)):
         last = starts[h + 1]
         first_run = num_runs
         count = a = b = step_a = step_b = last_a = last_b = 0
+        # e = last is no product: it closes the last run
         for e in range(starts[h], last + 1):
             # e = last is no product: it closes the last run
             p = left[e] if e < last else -1
@@ -43,6 +43,7 @@ def compress_into_runs(starts, left, right, counts, runs):
                     if num_runs < len(runs):
                         if count == 1:
                             step_a = step_b = 0
+                        # a right factor of step 0 stays in a register of the inner loop
                         if step_a == 0:
                             # a right factor of step 0 stays in a register
                             a, step_a, b, step_b = b, step_b, a, step_a
@@ -60,11 +61,11 @@ def compress_into_runs(starts, left, right, counts, runs):
 def find_tiles(calls, starts, runs, tiles):
     """Fill tiles[H], and swap factors where that makes a tile.
 
-    The definitions of a tile have one run each, equally long, and one common factor. It
-    becomes the left one, and a loop over the tile loads it once.
+    The definitions of a tile have one run each, of equal length, and a common factor.
+    This becomes the left one, which a loop over the tile loads once.
 
-    Definitions of one call, by its number ``calls[H]``, do not need each other; others
-    may, even if they have factors in common: ``x[t] = sum_d w[d] x[t - d]``.
+    Definitions of the same call, by its number ``calls[H]``, do not depend on each
+    other. Others may, even with common factors: ``x[t] = sum over d of w[d] x[t - d]``.
     """
     H = len(tiles)
     h = 0
@@ -88,7 +89,7 @@ def find_tiles(calls, starts, runs, tiles):
 
 @subroutine
 def _common_factor_column(starts, runs, h):
-    """The column of the factors that definitions from h on have in common, or -1."""
+    """Return the column of the factor that TILE definitions from h share, or -1."""
     if starts[h + TILE] - starts[h] != TILE:
         return -1
     for side in (1, 3):
@@ -108,14 +109,14 @@ def _common_factor_column(starts, runs, h):
 
 @kernel
 def depth_first_order(starts, runs, tiles, definition, roots, order):
-    """Fill ``order`` with the definitions that roots need, the first root's first.
+    """Fill ``order`` with the definitions below the roots, the first root's first.
 
-    A definition comes right after the last of those that it needs, which are then in
-    the cache; and a short row needs a prefix only. Returns how many there are.
+    A definition follows the last of those it depends on, whose results are then in the
+    cache. A short row needs only a prefix. Return the number of definitions.
 
-    The search is depth first. At the first definition h of a tile, ``run[h]`` and
-    ``edge[h]`` say where it goes on: at which run, and at twice the number of the
-    product in it, plus 1 for the right factor.
+    The search is depth first, with an explicit stack. At the first definition h of a
+    tile, ``run[h]`` and ``edge[h]`` are where it continues: the run, and twice the
+    number of the product in it, plus 1 for the right factor.
     """
     H = len(tiles)
     visited = arrays.zeros(H, np.bool_)
@@ -151,7 +152,7 @@ def depth_first_order(starts, runs, tiles, definition, roots, order):
 
 @subroutine
 def _push_tile(h, starts, tiles, visited, run, stack, top):
-    """Push the tile of a definition on the stack, unless it was there before."""
+    """Push the tile of a definition on the stack, unless it was visited."""
     if h < 0:
         return top
     while tiles[h] == 0:
@@ -168,13 +169,15 @@ def _push_tile(h, starts, tiles, visited, run, stack, top):
 def item_properties(
     leaves, heads, starts, runs, tiles, definition, first_definition, max_leaves, levels
 ):
-    """Fill what each item needs, as in ``Edges``, and ``levels``, its depth.
+    """Fill the properties of items in ``CircuitArrays``, and ``levels``, their depths.
 
     With h the definition of item i, and over its products (a, b), in order,
 
-        since(i)  = min(h, since(a), since(b))
-        uses(i)   = max of uses(a) + uses(b) where neither is -1, else -1
-        levels(i) = 1 + max(levels(a), levels(b))
+        first_definition(i) = min(h, first_definition(a), first_definition(b))
+        max_leaves(i)       = max of max_leaves(a) + max_leaves(b), or -1
+        levels(i)           = 1 + max(levels(a), levels(b))
+
+    where max_leaves skips products with a factor of -1.
     """
     definition[:] = -1
     first_definition[:] = len(heads)
@@ -203,7 +206,7 @@ def item_properties(
             level + 1,
         )
         if h + 1 == len(heads) or tiles[h + 1] != 0:
-            # a tile is computed as a whole: what one definition needs, all of it need
+            # a tile is computed as a whole, with the definitions that any of it needs
             tile = h
             while tiles[tile] == 0:
                 tile -= 1

@@ -1,12 +1,11 @@
-"""Which outputs are possible, and which leaves are read: bits, 64 rows to a word.
+"""Feasibility of rows and reachability of leaves, as bit sets of 64 rows per word.
 
-    possible(i) = OR over products (a, b) of i of possible(a) AND possible(b)
-    read(a)     = OR over products (a, b) of items i of read(i)
+    possible(i)  = OR over products (a, b) of i of possible(a) AND possible(b)
+    reachable(a) = OR over products (a, b) of items i of reachable(i)
 
-The first visits definitions in order, from the leaves whose scores are above -inf. The
-second visits them in reverse, from the roots, by products of which both factors have an
-output. Bit r of an item's word belongs to row r, so that a product costs 64 rows one
-AND and one OR.
+The first visits definitions in order, from leaves with finite scores. The second visits
+them in reverse, from the roots, through products whose factors both have an output. Bit
+r of an item's word belongs to row r: a product costs one AND and one OR for 64 rows.
 """
 
 import numpy as np
@@ -26,9 +25,9 @@ WORD = 64
 
 @kernel
 def first_infeasible_row(circuit, roots, table, like):
-    """The first row without an output whose scores are above -inf; -1 if all have one.
+    """Return the first row without an output of finite score, -1 if all rows have one.
 
-    ``table`` is one of potentials of the float type of ``like``.
+    ``table`` is a table of potentials of the float type of ``like``.
     """
     circuit, table = load_circuit(circuit), load_potential_table(table)
     B = len(roots)
@@ -63,7 +62,7 @@ def first_infeasible_row(circuit, roots, table, like):
 
 @register_jitable
 def add_row_bits(scores, start, lane, bit_sets):
-    """Set the bit of a row in the words of the leaves that it may use."""
+    """Set the bit of a row in the words of its leaves with finite scores."""
     bit = np.uint64(1) << np.uint64(lane)
     for leaf in range(len(bit_sets)):
         bit_sets[leaf] |= bit if scores[start + leaf] > -np.inf else np.uint64(0)
@@ -71,9 +70,9 @@ def add_row_bits(scores, start, lane, bit_sets):
 
 @register_jitable
 def propagate_bits(circuit, low, high, bit_sets):
-    """Fill the bits of items from definition ``low`` to ``high``.
+    """Fill the words of the items of definitions ``low`` to ``high``.
 
-    An item has those that both factors of one of its products have.
+    A bit is set if both factors of some product have it.
     """
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     for h in range(low, high):
@@ -89,7 +88,7 @@ def propagate_bits(circuit, low, high, bit_sets):
 
 @kernel
 def reachable_leaves(circuit, roots, is_reachable):
-    """Fill answer[B, P + Q]: whether the root of a row can reach the leaf."""
+    """Fill is_reachable[B, P + Q]: whether the root of a row can reach the leaf."""
     circuit = load_circuit(circuit)
     B, leaves = is_reachable.shape
     bit_sets = arrays.empty(circuit.num_items, np.uint64)
@@ -121,7 +120,7 @@ def reachable_leaves(circuit, roots, is_reachable):
 
 @register_jitable
 def definition_range_of_rows(circuit, roots, first, last):
-    """The definitions that rows ``first`` to ``last`` need, as a range."""
+    """Return the range of definitions below the roots of rows ``first`` to ``last``."""
     low, high = len(circuit.heads), 0
     for b in range(first, last):
         high = max(high, circuit.definition[roots[b]] + 1)

@@ -1,14 +1,14 @@
-"""Sums over all outputs in Triton: log-partition, and marginals of every leaf.
+"""Inside-outside in Triton: log-partition, and marginals of the leaves.
 
-The numbers are those of the CPU twin, ``circuits.cpu.inside_outside``. Downwards, the
-twin adds the share of an item to those of its factors; here an item sums over its uses.
-So each cell has one writer, and no sum needs atomics:
+The results are those of the CPU version, ``circuits.cpu.inside_outside``. There the
+outside pass adds the terms of an item to its factors; here each item sums over its
+uses. Each cell thus has one writer, and no sum needs atomics:
 
-    z(i)     = sum over products (a, b) of i of z(a) z(b)       from leaves to roots
-    share(a) = sum over uses (i, b) of a of share(i) z(b)       from roots to leaves
-    mu(leaf) = share(leaf) z(leaf)
+    z(i)       = sum over products (a, b) of i of z(a) z(b)      from leaves to roots
+    outside(a) = sum over uses (i, b) of a of outside(i) z(b)    from roots to leaves
+    mu(leaf)   = outside(leaf) z(leaf)
 
-with share(root) = 1 / z(root). Sums go over the axis ``EDGES`` of blocks ``[HEADS,
+with outside(root) = 1 / z(root). Sums run over the axis ``EDGES`` of blocks ``[HEADS,
 EDGES, LANES]``: rows never mix.
 """
 
@@ -17,9 +17,9 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.circuits.cuda.scaled_floats import (
+    EMPTY_SUM_EXPONENT,
     LN2,
     MAX_EXPONENT,
-    NOTHING,
     exp_to_scaled,
     normalise,
     pow2,
@@ -55,17 +55,17 @@ def inside_outside(
     out_of_range,
     marginals,
 ):
-    """Fill value[B] in float64 and, if ``outwards``, marginals[B, P + Q].
+    """Fill value[B], float64, and, if ``with_marginals``, marginals[B, P + Q].
 
     Parameters
     ----------
-    own, shared
+    row_scores, shared_scores
         Scores [B, P] of the rows, and [Q] of all rows, float32 or float64.
     circuit, rows
-        ``Placed`` and ``Lanes``.
-    far
-        bool [B]: the scores of the row are too large for exponents: its answers are
-        not valid.
+        ``DeviceCircuit`` and ``DeviceRowRoots``.
+    out_of_range
+        bool [B]: the scores of the row exceed the range of exponents, and its results
+        are invalid.
     """
     B, P = row_scores.shape
     Q = len(shared_scores)
@@ -87,7 +87,7 @@ def inside_outside(
         **BLOCK,
     )
     if with_marginals:
-        # items above the roots are not written: their shares are 0
+        # items above the roots are not written: their outside values are 0
         outside = torch.zeros_like(m)
         kernel_args = (
             *rows,
@@ -112,7 +112,7 @@ def _inside_kernel(
     order,
     roots,
     depths,
-    uses,
+    max_leaves,
     levels,
     heads,
     starts,
@@ -137,10 +137,10 @@ def _inside_kernel(
     tl.store(m + b_lane, tl.full([LANES], 1.0, dtype))
     tl.store(e + b_lane, tl.zeros([LANES], tl.int32))
     b_max_exponent = tl.zeros([LANES], tl.int32)
-    b_max_exponent = _enter_scores(
+    b_max_exponent = _store_leaf_scores(
         row_scores, b_row * P, b_real, P, m, e, 1, b_max_exponent, HEADS * EDGES, LANES
     )
-    b_max_exponent = _enter_scores(
+    b_max_exponent = _store_leaf_scores(
         shared_scores,
         b_row * 0,
         b_real,
@@ -154,14 +154,14 @@ def _inside_kernel(
     )
 
     b_root = tl.load(roots + b_row, mask=b_real, other=0)
-    # a level reads what other threads wrote at the levels before it: hence the barriers
+    # a level reads results of other threads at lower levels: hence the barriers
     for level in range(0, tl.max(tl.load(depths + b_root), 0)):
         tl.debug_barrier()
         last = tl.load(levels + level + 1)
         for first in range(tl.load(levels + level), last, HEADS):
             h = first + tl.arange(0, HEADS)
             b_first, b_runs, max_runs = run_bounds(starts, h, h < last)
-            b_top = tl.full([HEADS, LANES], NOTHING, tl.int32)
+            b_top = tl.full([HEADS, LANES], EMPTY_SUM_EXPONENT, tl.int32)
             b_total = tl.zeros([HEADS, LANES], dtype)
             for r in range(0, max_runs):
                 b_count, b_a, b_step_a, b_b, b_step_b, longest = load_run(
@@ -176,8 +176,9 @@ def _inside_kernel(
                     b_m *= tl.load(m + b, mask=is_product, other=0.0)
                     b_e = tl.load(e + a, mask=is_product, other=0)
                     b_e += tl.load(e + b, mask=is_product, other=0)
-                    b_e = tl.where(b_m > 0, b_e, NOTHING)  # [HEADS, EDGES, LANES]
-                    # the largest exponent so far is taken out of the sum so far
+                    # [HEADS, EDGES, LANES]
+                    b_e = tl.where(b_m > 0, b_e, EMPTY_SUM_EXPONENT)
+                    # the running sum is rescaled to the largest exponent so far
                     b_new = tl.maximum(b_top, tl.max(b_e, 1))
                     b_total *= pow2(b_top - b_new, dtype)
                     b_total += tl.sum(b_m * pow2(b_e - b_new[:, None, :], dtype), 1)
@@ -192,12 +193,14 @@ def _inside_kernel(
     b_e = tl.load(e + b_root * LANES + b_lane).to(tl.float64)
     b_log = tl.log(tl.where(b_z > 0, b_z, 1.0)) + b_e * LN2
     tl.store(value + b_row, tl.where(b_z > 0, b_log, float("-inf")), mask=b_real)
-    b_uses = tl.maximum(tl.load(uses + b_root), 1).to(tl.int64)
-    tl.store(out_of_range + b_row, b_max_exponent * b_uses > MAX_EXPONENT, mask=b_real)
+    b_max_leaves = tl.maximum(tl.load(max_leaves + b_root), 1).to(tl.int64)
+    tl.store(
+        out_of_range + b_row, b_max_exponent * b_max_leaves > MAX_EXPONENT, mask=b_real
+    )
 
 
 @triton.jit
-def _enter_scores(
+def _store_leaf_scores(
     scores,
     b_at,
     b_real,
@@ -211,7 +214,7 @@ def _enter_scores(
 ):
     """Write exp of the scores from ``b_at`` on to the items from ``item`` on.
 
-    Returns the largest absolute exponent so far, ``b_reach`` included.
+    Return the largest absolute exponent, ``b_max_exponent`` included.
     """
     for first in range(0, width, CELLS):
         i = first + tl.arange(0, CELLS)
@@ -229,8 +232,8 @@ def _enter_scores(
     return b_max_exponent
 
 
-# share(item) = its marginal over its m: of the root 1 / m, of others the sum over uses
-# of share(defined) m_other 2^(e_item + e_other - e_defined)
+# outside(item) = its marginal over its m: 1 / m at the root, otherwise the sum over uses
+# of outside(defined) m_other 2^(e_item + e_other - e_defined)
 @triton.jit(do_not_specialize=["max_depth", "B", "leaves", "items"])
 def _outside_kernel(
     order,
@@ -269,9 +272,9 @@ def _outside_kernel(
             b_item = tl.load(heads + h, mask=h < last, other=0)
             b_m = tl.load(m + item_offsets(b_item, LANES))  # [HEADS, LANES]
             b_e = tl.load(e + item_offsets(b_item, LANES))
-            b_is_nonzero = tl.where(b_m > 0, b_m, 1.0)
+            b_nonzero_m = tl.where(b_m > 0, b_m, 1.0)
             b_total = tl.where(
-                b_item[:, None] == b_root[None, :], 1.0 / b_is_nonzero, 0.0
+                b_item[:, None] == b_root[None, :], 1.0 / b_nonzero_m, 0.0
             )
             for r in range(0, max_runs):
                 b_count, b_a, b_step_a, b_b, b_step_b, longest = load_run(
@@ -287,7 +290,7 @@ def _outside_kernel(
                     b_k = b_e[:, None, :] + tl.load(e + b, mask=is_product, other=0)
                     b_k -= tl.load(e + a, mask=is_product, other=0)
                     b_part = b_outside * (b_other * pow2(b_k, dtype))
-                    # items that no row needs were never written: they hold anything
+                    # items that no row needs were never written, and are arbitrary
                     is_nonzero = (b_outside > 0) & (
                         b_other > 0
                     )  # [HEADS, EDGES, LANES]

@@ -1,13 +1,13 @@
-"""The best output of each row in Triton, and which leaves it uses.
+"""Max-product in Triton: the best output of each row, and the leaves that it uses.
 
-Scores are added and compared in the dtype of the potentials, and outputs are read in
-the order of the CPU twin, ``circuits.cpu.max_product``: answers are equal to the last
+Scores are added and compared in the dtype of the potentials, and traces run in the
+order of the CPU version, ``circuits.cpu.max_product``: results are equal to the last
 bit.
 
     x(i) = max over products (a, b) of i of x(a) + x(b)          levels in order
 
-The factors of the best product are stored beside x, where the twin searches for them
-again. The trace visits one item of each lane at a time: too few for the threads of a
+The factors of the best product are stored beside x, whereas the CPU searches for them
+again. A trace visits one item of each lane at a time, too few for the threads of a
 program to share such searches.
 """
 
@@ -36,9 +36,10 @@ from smoothsp._kernels.compilation.launch import launch
 def best_outputs(row_scores, shared_scores, circuit, rows, value, labels, parts):
     """Fill value[B], labels[B, N] and parts[B, U]; labels and parts are -1 before.
 
-    ``parts`` are the leaves, from 0, that the best output uses; ``labels`` what they
-    say; ``value`` the sum of their scores, in float64. ``own`` [B, P] and ``shared``
-    [Q] are scores, ``circuit`` is ``Placed`` and ``rows`` is ``Lanes``.
+    ``parts`` are the leaves, from 0, that the best output uses; ``labels`` the labels
+    that they set; ``value`` the sum of their scores, float64. ``row_scores`` [B, P] and
+    ``shared_scores`` [Q] are scores, ``circuit`` is a ``DeviceCircuit`` and ``rows``
+    are ``DeviceRowRoots``.
     """
     B, P = row_scores.shape
     x = torch.empty(**chart_spec(circuit, B, row_scores.dtype, row_scores.device))
@@ -118,11 +119,13 @@ def _max_product_kernel(
     right += chart_offset(items, LANES)
     b_lane = tl.arange(0, LANES)
     tl.store(x + b_lane, tl.zeros([LANES], dtype))
-    _enter_scores(row_scores, b_row * P, b_real, P, x, 1, HEADS * EDGES, LANES)
-    _enter_scores(shared_scores, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES)
+    _store_leaf_scores(row_scores, b_row * P, b_real, P, x, 1, HEADS * EDGES, LANES)
+    _store_leaf_scores(
+        shared_scores, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES
+    )
 
     b_root = tl.load(roots + b_row, mask=b_real, other=0)
-    # a level reads what other threads wrote at the levels before it: hence the barriers
+    # a level reads results of other threads at lower levels: hence the barriers
     for level in range(0, tl.max(tl.load(depths + b_root), 0)):
         tl.debug_barrier()
         last = tl.load(levels + level + 1)
@@ -145,7 +148,7 @@ def _max_product_kernel(
                     b_x += tl.load(x + b, mask=is_product, other=none)
                     b_new, b_i = tl.max(b_x, 1, return_indices=True)  # [HEADS, LANES]
                     b_i += k
-                    # of equal products the first, as in the twin
+                    # of equal products the first, as on the CPU
                     better = b_new > b_top
                     b_a_i = b_a[:, None] + b_i * b_step_a[:, None]
                     b_b_i = b_b[:, None] + b_i * b_step_b[:, None]
@@ -171,12 +174,12 @@ def _max_product_kernel(
 
 
 @triton.jit
-def _enter_scores(
+def _store_leaf_scores(
     scores, b_at, b_real, width, x, item, CELLS: tl.constexpr, LANES: tl.constexpr
 ):
     """Write the scores from ``b_at`` on to the items from ``item`` on.
 
-    NaN and +inf, which only padding holds, become -inf: so no sum is NaN.
+    NaN and +inf, which only padding holds, become -inf: no sum is NaN.
     """
     for first in range(0, width, CELLS):
         i = first + tl.arange(0, CELLS)
@@ -210,14 +213,14 @@ def _trace_leaves(
 ):
     """Write the leaves below the roots, left before right; return their total score.
 
-    Each lane has its own stack of items, which begins with the root.
+    Each lane has a stack of items, which begins with the root.
     """
-    b_top = b_is_active.to(tl.int32)  # [LANES]: how many are on the stack
+    b_top = b_is_active.to(tl.int32)  # [LANES]: stack sizes
     b_count = tl.zeros([LANES], tl.int32)
     b_total = tl.zeros([LANES], tl.float64)
     tl.store(stack, b_root, mask=b_is_active)
+    # two barriers a step: several threads serve a lane, and read each other's pushes
     while tl.max(b_top, 0) > 0:
-        # several threads serve a lane: all have to see what one of them wrote
         tl.debug_barrier()
         busy = b_top > 0
         b_item = tl.load(stack + (b_top - 1) * LANES, mask=busy, other=0)
@@ -231,12 +234,12 @@ def _trace_leaves(
         leaf = (b_item > 0) & (b_item <= P + Q)
         b_part = b_item - 1
         tl.store(parts + b_count, b_part, mask=leaf)
-        of_row = leaf & (b_part < P)
-        b_row_score = tl.load(row_scores + b_at + b_part, mask=of_row, other=0.0)
-        b_common = tl.load(
+        is_row_leaf = leaf & (b_part < P)
+        b_row_score = tl.load(row_scores + b_at + b_part, mask=is_row_leaf, other=0.0)
+        b_shared_score = tl.load(
             shared_scores + b_part - P, mask=leaf & (b_part >= P), other=0.0
         )
-        b_total += tl.where(of_row, b_row_score, b_common).to(tl.float64)
+        b_total += tl.where(is_row_leaf, b_row_score, b_shared_score).to(tl.float64)
         b_label = tl.load(positions + b_item, mask=leaf, other=-1)
         b_value = tl.load(values + b_item, mask=leaf, other=-1)
         tl.store(labels + b_label, b_value.to(tl.int64), mask=b_label >= 0)

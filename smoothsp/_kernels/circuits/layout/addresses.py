@@ -1,6 +1,6 @@
-"""Circuits and rows as tables of numbers and addresses, and back in compiled code.
+"""Tables of the addresses of circuits and rows, and their records in compiled code.
 
-To take the arrays of a circuit one by one costs a call more than a small batch does.
+Passing the arrays of a circuit one by one costs a call more than a small batch takes.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from smoothsp._kernels.vectors.arrays import carray
 
 
 def address_table(fields: CircuitArrays | RowRoots) -> NDArray[np.int64]:
-    """A row for each field: a number and 0, or the address of an array and its length.
+    """Return a row for each field: (number, 0), or (address, length) of an array.
 
-    The caller keeps the arrays alive.
+    The caller must keep the arrays alive.
     """
     rows: list[tuple[Any, int]] = []
     for x in fields:
@@ -31,7 +31,8 @@ def address_table(fields: CircuitArrays | RowRoots) -> NDArray[np.int64]:
 
 @subroutine(optimise=False)
 def load_circuit(table):
-    """The ``Edges`` of which ``table`` has the addresses."""
+    """Return the ``CircuitArrays`` whose addresses are in ``table``."""
+    # the fields by position, since compiled code cannot loop over unlike types
     runs = carray(table[5, 0], (table[5, 1], 5), np.int32)
     return CircuitArrays(
         table[0, 0],
@@ -52,18 +53,19 @@ def load_circuit(table):
 
 @subroutine(optimise=False)
 def load_row_roots(table):
-    """The ``Rows`` of which ``table`` has the addresses."""
+    """Return the ``RowRoots`` whose addresses are in ``table``."""
     order = carray(table[0, 0], (table[0, 1],), np.int64)
     return RowRoots(order, carray(table[1, 0], (table[1, 1],), np.int64))
 
 
 @subroutine(optimise=False)
 def load_potential_table(table):
-    """The table of potentials, as ``lanes`` has it, at an address with so many rows."""
+    """Return the table of potentials of ``cpu.lanes`` at (address, number of rows)."""
     address, rows = table
     return carray(address, (rows, 4), np.int64)
 
 
 @subroutine(optimise=False)
 def _int32_field(table, field):
+    """Return one int32 array of a circuit."""
     return carray(table[field, 0], (table[field, 1],), np.int32)
