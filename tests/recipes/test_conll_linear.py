@@ -84,7 +84,7 @@ def test_columns_are_asked_for_and_bad_sentences_left_out(tmp_path):
     assert train.tokens == [[("Ada",), ("left",)], [("Holm",)]]
     assert train.tags == [["O", "B-Y"], ["B-Y"]]
     with pytest.raises(
-        ValueError, match=r"train.tsv, line 4: expected 4 columns parted"
+        ValueError, match=r"train.tsv, line 4: expected 4 columns separated"
     ):
         data.load(tmp_path)
 
