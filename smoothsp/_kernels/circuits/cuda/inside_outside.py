@@ -232,7 +232,7 @@ def _store_leaf_scores(
     return b_max_exponent
 
 
-# outside(item) = its marginal over its m: 1 / m at the root, otherwise the sum over uses
+# outside(item) = its marginal over its m: 1 / m at the root, else the sum over uses
 # of outside(defined) m_other 2^(e_item + e_other - e_defined)
 @triton.jit(do_not_specialize=["max_depth", "B", "leaves", "items"])
 def _outside_kernel(
