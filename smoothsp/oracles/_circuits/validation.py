@@ -14,40 +14,44 @@ from smoothsp.oracles._inference.tracing import is_eager
 
 def usable_leaves(batch: CircuitBatch) -> Tensor:
     """Whether a row may use a leaf at all: ``[B, P + Q]``, ``[1, P + Q]`` if alike."""
-    return usable_leaves_and_labels(batch)[0]
+    return leaf_and_label_masks(batch)[0]
 
 
 def usable_labels(batch: CircuitBatch) -> Tensor:
     """Whether such a leaf sets a label, ``[B, N]``, or ``[1, N]`` if rows are alike."""
-    return usable_leaves_and_labels(batch)[1]
+    return leaf_and_label_masks(batch)[1]
 
 
-def usable_leaves_and_labels(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
-    """``usable_leaves`` and ``usable_labels``."""
+def leaf_and_label_masks(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
+    """Return the masks of ``usable_leaves`` and of ``usable_labels``."""
     if not batch.has_shared_root:
         if batch.usable_parts is None:
-            batch.usable_parts = _find_usable(batch.topology, batch.rows.roots)
+            batch.usable_parts = _compute_leaf_and_label_masks(
+                batch.topology, batch.rows.roots
+            )
         return batch.usable_parts
     cache = batch.topology.usable_parts
     root = int(batch.rows.roots[0]) if len(batch.roots) else 0
     if root not in cache:
-        cache[root] = _find_usable(batch.topology, np.array([root]))
+        cache[root] = _compute_leaf_and_label_masks(batch.topology, np.array([root]))
     return cache[root]
 
 
-def _find_usable(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _compute_leaf_and_label_masks(
+    topology: Topology, roots: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
     # of constants, also where a transform is under way
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
         validation.reachable_leaves(topology.edges_address, roots, read)
         positions = torch.from_numpy(topology.edges.positions[1:]).long()
-        usable_leaves_and_labels = torch.from_numpy(read)
-        counts = usable_leaves_and_labels.new_zeros(
+        is_reachable = torch.from_numpy(read)
+        counts = is_reachable.new_zeros(
             (len(roots), topology.labels + 1), dtype=torch.int32
         )
-        return usable_leaves_and_labels, counts.index_add(
-            1, positions + 1, usable_leaves_and_labels.int()
-        )[:, 1:] > 0
+        return is_reachable, counts.index_add(1, positions + 1, is_reachable.int())[
+            :, 1:
+        ] > 0
 
 
 def first_invalid_output(batch: CircuitBatch, used: Tensor) -> int:

@@ -80,7 +80,7 @@ class Potentials(ReadOnly):
         raise NotImplementedError
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         raise NotImplementedError
 
     # What follows ---------------------------------------------------------------
@@ -188,7 +188,7 @@ class Potentials(ReadOnly):
     @in_graphs.as_graph_op
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
-        labels, num_labels = self._labels_per_row(y), self._num_labels
+        labels, num_labels = self._labels_per_row(y), self._label_counts_width
         counts = self._first_potentials.new_zeros(len(labels), num_labels + 1)
         ones = counts.new_ones(labels.shape)
         return counts.scatter_add(1, labels.clamp(-1, num_labels - 1) + 1, ones)[:, 1:]
@@ -295,11 +295,11 @@ class Structure(Potentials):
         raise NotImplementedError
 
     @property
-    def _indexes_potentials(self) -> bool:
+    def _gold_parts_index_potentials(self) -> bool:
         """Whether ``_gold_parts`` has the entries of potentials as they lie."""
         return False
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         """The structure with ``scale`` times the Hamming cost of y, and what y uses.

@@ -28,7 +28,7 @@ def to_numpy(tensor: Tensor) -> NDArray[Any]:
     return result
 
 
-def unwrapped_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
+def unbatched_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
     """Return integers as an array, also where a transform has wrapped them."""
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(integers):
@@ -67,5 +67,5 @@ class PointerTable:
             numbers.extend(
                 (x.data_ptr(), size // B if i < n else size, i >= n, target_ptr)
             )
-        self._values_per_output = numbers
+        self._numbers = numbers
         self.address_and_size = numbers.buffer_info()[0], len(self.arrays)
