@@ -5,6 +5,11 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
+    from ner.lightning_settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict

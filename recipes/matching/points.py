@@ -1,7 +1,6 @@
 """Key points of two views, which of them are the same, and how pairs of them look."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import cv2
 import numpy as np
@@ -9,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from matching.settings import Kind
 from matching.views import warp_points
 
-Kind = Literal["sift", "orb"]
 # numbers of a descriptor
 DESCRIPTOR_SIZES: dict[Kind, int] = {"sift": 128, "orb": 256}
 # Points nearer to each other than this are one, and so are those of both views.

@@ -128,8 +128,19 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
     bands = {name: median_band(panel.curves.get(name, [])) for name in names}
     upper_values = [y for band in bands.values() for y in band.high]
     logarithmic = panel.logarithmic and any(y > 0 for y in upper_values)
+    axes.set(xlabel=panel.x, ylabel=panel.y)
     for index, (name, band) in enumerate(bands.items()):
+        # Ten colours, twenty distinct curves by line style.
+        style = {"color": f"C{index % 10}", "ls": "-" if index < 10 else "--"}
         if logarithmic:
+            zeros = [x for x, y in zip(band.x, band.y, strict=True) if y <= 0]
+            if zeros:
+                axes.set_ylabel(f"{panel.y} (▽: ≤ 0)")
+                # Heights of this transform are fractions of the panel.
+                edge = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+                edge |= {"label": name if len(zeros) == len(band.y) else "_nolegend_"}
+                heights = [0.0] * len(zeros)
+                axes.plot(zeros, heights, "v", c=style["color"], mfc="none", **edge)
             positive = [k for k, y in enumerate(band.y) if y > 0]
             band = Band(*([column[k] for k in positive] for column in band))
         x, y, low, high = band
@@ -137,13 +148,10 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
             continue
         if logarithmic:
             low = [max(a, _MIN_BAND_RATIO * b) for a, b in zip(low, y, strict=True)]
-        # Ten colours, twenty distinct curves by line style.
-        style = {"color": f"C{index % 10}", "ls": "-" if index < 10 else "--"}
         marker = "o" if len(x) == 1 else "." if len(x) <= _MAX_MARKERS else ""
         axes.plot(x, y, marker=marker, ms=4, lw=1.4, label=name, **style)
         if low != high:
             axes.fill_between(x, low, high, color=style["color"], alpha=0.18, lw=0)
-    axes.set(xlabel=panel.x, ylabel=panel.y)
     if panel.title:
         axes.set_title(panel.title, fontsize=10)
     if logarithmic:
