@@ -22,12 +22,15 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
+    from linear_tagging.settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -37,85 +40,15 @@ from linear_tagging import data as linear_tagging_data
 from linear_tagging import documents as linear_tagging_documents
 from linear_tagging.data import Split, Task
 from linear_tagging.methods import STUDIES, Method
+from linear_tagging.settings import Config
 from runs import arguments, options, terminal
 from runs.interrupts import raise_if_interrupted
 from runs.result_store import Result, ResultStore
-from runs.run_options import FitsOptions
 from smoothsp.data.columns import Layout
 from smoothsp.linear.solvers import SGD
 
-Features = Literal["hashed", "hashed-with-label", "joint-with-label"]
-Study = Literal["solvers", "rates", "mu", "k", "warm-start", "smoothing", "tagger"]
 # Passes, c and rate of the fast tagger, chosen on the last 15 % of eng.train.
 TAGGER = {"passes": 30, "c": 3.0, "rate": 0.1}
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """Folder of CoNLL files; default: an invented corpus."""
-    column: str | None = None
-    """Column of the tags, by number or name; detected if not given."""
-    word_column: str | None = None
-    """Column of the words, by number or name; detected if not given."""
-    skip_bad: bool = False
-    """Leave out sentences that cannot be read, with a warning that counts them."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """Architecture and features."""
-
-    features: Features = "hashed"
-    """Hash features alone, or with the tag as in the paper; words apart or joined."""
-    hashing: int = 2**16 - 1
-    """Number of hashed columns; if hashed with the tag, number of weights."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    study: tuple[Study, ...] = ("solvers",)
-    """Setting to vary, or tagger to train a good tagger."""
-    c: tuple[float, ...] = (1.0,)
-    """Values of c, where lambda = c / n; not used by the tagger."""
-    calls: int = 20
-    """Oracle calls per sentence in each run; an even number."""
-    seeds: tuple[int, ...] = (0, 1)
-    """Seeds of the runs; curves show mean and standard deviation."""
-    bound_passes: int = 80
-    """Passes of the BCFW run for each c, whose dual is the lower bound."""
-
-
-@dataclass(frozen=True)
-class Output(FitsOptions):
-    """Output files."""
-
-    out: Path = Path("runs/conll_linear")
-    """Folder of the numbers and the figures."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Model, Data):
-    """Train linear taggers and compare how fast their solvers converge."""
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.column, self.word_column, skip_bad=self.skip_bad)
-
-    def __post_init__(self) -> None:
-        if self.calls < 2 or self.calls % 2:
-            raise ValueError(
-                f"calls: expected an even number, at least 2, got {self.calls}"
-            )
-        if "tagger" in self.study and len(self.study) > 1:
-            raise ValueError(
-                f"study: expected the tagger alone, got {', '.join(self.study)}. Give"
-                " it a run of its own"
-            )
 
 
 def main(config: Config) -> dict[str, float]:
@@ -127,13 +60,18 @@ def main(config: Config) -> dict[str, float]:
     arguments.require_positive(config, "c")
     arguments.require_distinct(config, "study", "seeds", "c")
     if config.study == ("tagger",):
-        return tagger(*linear_tagging_data.load(config.data, config.layout))
+        return tagger(*load(config))
     with config.locked():
         return compare(config)
 
 
+def load(config: Config) -> tuple[Split, Split]:
+    layout = Layout(config.column, config.word_column, skip_bad=config.skip_bad)
+    return linear_tagging_data.load(config.data, layout)
+
+
 def compare(config: Config) -> dict[str, float]:
-    train, dev = linear_tagging_data.load(config.data, config.layout)
+    train, dev = load(config)
     if config.features == "hashed":
         names, hashing = linear_tagging_data.PAPER, "hashing"
     else:

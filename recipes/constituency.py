@@ -31,59 +31,22 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+    from parsing.constituency_settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
+from dataclasses import fields
 
 from parsing import nested_entities, phrase_grammar, report
+from parsing.constituency_settings import Config
 from runs import arguments, options, terminal
-from runs.run_options import RunOptions
 from smoothsp.data import ConstituencyTree, read_trees
 from smoothsp.data.splits import find_splits
 from smoothsp.data.trees import read_folder
 from smoothsp.models import ConstituencyParser
 from smoothsp.models.tree_options import ConstituencyOptions
 from smoothsp.run_folder import is_main_process, require_free
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: str | None = None
-    """Folder of bracketed files, or of columns with --nested; default: drawn trees."""
-    held_out: int = 20
-    """With --data: number of bracketed files, the last ones, held out for scoring."""
-    columns: tuple[str, ...] = ()
-    """With --nested: these columns of tags, by number or name, the outer one first; all
-    that there are if not given."""
-    skip_bad: bool = False
-    """With --nested: leave out sentences that cannot be read."""
-
-
-@dataclass(frozen=True)
-class Training(ConstituencyOptions):
-    """Model and training."""
-
-    encoder: str | None = None
-    """A pretrained encoder of transformers, by folder or name, to fine-tune."""
-    seed: int = 1
-    """Seed of the initial weights, the order of sentences and the dropout."""
-    devices: int = 1
-    """Processes that share each batch: one for each GPU, or for each core."""
-
-
-@dataclass(frozen=True)
-class Output(RunOptions):
-    """Output files."""
-
-    out: Path = Path("runs/constituency")
-    """Folder of the checkpoint, the model and the metrics."""
-
-
-# Fields of a dataclass are those of its last base first.
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Train a constituency parser."""
 
 
 def main(config: Config) -> dict[str, float]:

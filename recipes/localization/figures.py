@@ -9,7 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from runs import files
-from runs.axes import label_integers, make_logarithmic, panels, style_axes
+from runs.axes import (
+    label_integers,
+    limit_percentages,
+    limit_y,
+    make_logarithmic,
+    panels,
+    style_axes,
+)
 from smoothsp.data import AnnotatedImage
 from smoothsp.data.images import read_image
 from smoothsp.figures import draw
@@ -53,9 +60,11 @@ def curves(
         label_integers(axes.xaxis)
         style_axes(axes)
     make_logarithmic(left.yaxis, [row["objective"] for row in history])
+    limit_y(left)
     for name, dashes in DASHES.items():
         height = 100 * baselines[name]
         right.axhline(height, color="k", lw=1, ls=dashes, label=name)
+    limit_percentages(right)
     right.legend(frameon=False, fontsize=8)
     files.write_figure(path, figure, dpi=120)
 

@@ -63,7 +63,7 @@ def read(folder: Path, kind: str | None = None, skip_bad: bool = False) -> Folde
     for part, images in read_box_splits(folder, kind=kind, bad=bad).items():
         selected = result.lists.setdefault(part, [])
         for image in images:
-            difficult = [label for label, _ in image.num_difficult]
+            difficult = [label for label, _ in image.difficult]
             seen.update({*image.labels, *difficult})
             count = [*image.labels, *difficult].count(kind)
             if kind is None:
@@ -76,7 +76,7 @@ def read(folder: Path, kind: str | None = None, skip_bad: bool = False) -> Folde
             else:
                 box = image.boxes[image.labels.index(kind)]
                 selected.append(
-                    replace(image, boxes=(box,), labels=(kind,), num_difficult=())
+                    replace(image, boxes=(box,), labels=(kind,), difficult=())
                 )
     if kind is not None and not seen[kind]:
         available = ", ".join(f"{name} ({n})" for name, n in seen.most_common())

@@ -1,6 +1,5 @@
 """Options of ``voc_localization.py``, their defaults and checks."""
 
-import dataclasses
 import math
 import os
 from dataclasses import dataclass
@@ -9,19 +8,48 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from localization import synthetic
-from localization.optimizers import (
-    DECAY,
-    EPOCH_METHODS,
-    TUNED_DEFAULTS,
-    Method,
-    WarmStart,
-    build_hinge,
-    make_optimizer,
-)
 from runs.run_options import RunOptions
-from smoothsp.models.box_images import cache_folder
 
+Method = Literal[
+    "sgd",
+    "sgd-sqrt",
+    "sgd-inv",
+    "svrg",
+    "casimir-const",
+    "casimir-adapt",
+    "prox-linear",
+    "bcfw",
+]
+WarmStart = Literal["prox-center", "extrapolation", "prev-iterate", "restart"]
+# their steps are epochs, which no trainer of steps on batches makes
+EPOCH_METHODS = ("prox-linear", "bcfw")
+# the paper's two, and about that of the convolutions' own training
+DECAY = {"linear": 10.0, "nonlinear": 1.0, "convolutions": 0.1}
+# by what is trained and optimizer; a folder of images may want others
+TUNED_DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
+    ("linear", "sgd-sqrt"): {"lr": 2**-8},
+    ("linear", "sgd-inv"): {"lr": 2**-4},
+    ("linear", "svrg"): {"lr": 2**-11, "mu": 1.0},
+    ("linear", "casimir-const"): {"smoothness": 2048.0, "mu": 1.0},
+    ("linear", "casimir-adapt"): {"lr": 2**-11, "mu": 10.0},
+    ("linear", "prox-linear"): {"lr": 10.0, "smoothness": 2048.0, "mu": 1.0},
+    ("linear", "bcfw"): {},
+    ("nonlinear", "sgd"): {"lr": 2**-8},
+    ("nonlinear", "sgd-sqrt"): {"lr": 2**-6},
+    ("nonlinear", "sgd-inv"): {"lr": 2**-2},
+    ("nonlinear", "svrg"): {"lr": 2**-8, "mu": 1.0},
+    ("nonlinear", "casimir-const"): {"smoothness": 256.0, "mu": 1.0},
+    ("nonlinear", "casimir-adapt"): {"lr": 2**-8, "mu": 10.0},
+    ("nonlinear", "prox-linear"): {"lr": 10.0, "smoothness": 256.0, "mu": 1.0},
+    ("convolutions", "sgd"): {"lr": 2**-12},
+    ("convolutions", "sgd-sqrt"): {"lr": 2**-10},
+    ("convolutions", "sgd-inv"): {"lr": 2**-10},
+    ("convolutions", "svrg"): {"lr": 2**-12, "mu": 1.0},
+    ("convolutions", "casimir-const"): {"smoothness": 4096.0, "mu": 1.0},
+    ("convolutions", "casimir-adapt"): {"lr": 2**-12, "mu": 10.0},
+    ("convolutions", "prox-linear"): {"lr": 1.0, "smoothness": 4096.0, "mu": 1.0},
+}
 OPTIMIZER_OPTIONS = (
     "decay",
     "lr",
@@ -61,8 +89,9 @@ class Data:
     """Longer side of an image in pixels at the input of the backbone."""
     workers: int = os.cpu_count() or 1
     """Processes for selective search."""
-    cache: Path = dataclasses.field(default_factory=cache_folder)
-    """Folder of candidates and features, shared by all runs."""
+    cache: Path | None = None
+    """Folder of candidates and features, shared by all runs; ~/.cache/smoothsp/voc if
+    not given."""
 
 
 @dataclass(frozen=True)
@@ -194,27 +223,6 @@ def optimizer_values(config: Config, with_options: bool = True) -> dict[str, Any
         numbers["inner_epochs"] = INNER_EPOCHS
     chosen = {name: getattr(config, name) for name in OPTIMIZER_OPTIONS if with_options}
     return numbers | {name: x for name, x in chosen.items() if x is not None}
-
-
-def training_options(config: Config) -> dict[str, Any]:
-    """Options of ``Localiser.train``."""
-    names = ("objects", "backbone", "weights", "side", "cache", "workers")
-    names += ("epochs", "seed")
-    options = {name: getattr(config, name) for name in names}
-    if config.objects == "several":
-        loss_options = {"loss": config.loss, "mu": config.mu}
-        return options | loss_options | {"rate": config.lr, "decay": config.decay}
-    names = ("scores", "proposals", "max_boxes", "finetune")
-    options |= {name: getattr(config, name) for name in names}
-    numbers = optimizer_values(config)
-    hinge = build_hinge(numbers)
-    return options | {
-        "kind": config.kind or synthetic.CLASS,
-        "decay": numbers["decay"],
-        "loss": hinge,
-        "optimizer": make_optimizer(config.optimizer, numbers, hinge),
-        "objective": True,
-    }
 
 
 def trained_part(config: Config) -> str:

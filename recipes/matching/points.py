@@ -1,7 +1,6 @@
 """Key points of two views, which of them are the same, and how pairs of them look."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import cv2
 import numpy as np
@@ -9,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from matching.settings import Kind
 from matching.views import warp_points
 
-Kind = Literal["sift", "orb"]
 # numbers of a descriptor
 DESCRIPTOR_SIZES: dict[Kind, int] = {"sift": 128, "orb": 256}
 # Points nearer to each other than this are one, and so are those of both views.
@@ -190,7 +189,7 @@ def batch(pairs: list[Pair]) -> dict[str, Tensor]:
     filled = {"features": [], "first": [], "second": [], "real": [], "columns": []}
     for pair in pairs:
         p, q = P - len(pair.first), Q - len(pair.second)
-        filled["features"].append(F.pad(pair.features, (0, 0, 0, q, 0, p)))
+        filled["features"].append(F.pad(pair.pair_features, (0, 0, 0, q, 0, p)))
         filled["first"].append(F.pad(pair.first.descriptors, (0, 0, 0, p)))
         filled["second"].append(F.pad(pair.second.descriptors, (0, 0, 0, q)))
         real = torch.ones(len(pair.first), len(pair.second), dtype=torch.bool)

@@ -142,6 +142,7 @@ def draw_scores(scores: list[Row], sets: list[Samples]) -> Figure:
         panel.set(xlabel="log2 C", ylabel="test accuracy (%)")
         axes.label_integers(panel.xaxis)
         axes.style_axes(panel)
+        axes.limit_percentages(panel)
     for panel in panels[len(sets) :]:
         panel.remove()
     if any(row["paper"] is not None for row in scores):

@@ -110,11 +110,13 @@ def learning_curve(
     loss.plot(epochs, losses, "o-", color=BLUE)
     loss.set(xlabel="epoch", ylabel="training loss per sentence")
     axes.make_logarithmic(loss.yaxis, losses)
+    axes.limit_y(loss)
     f1.plot(epochs, scores, "o-", color=BLUE, label="model")
     f1.axhline(100 * baseline_f1, color=GREY, ls="--", label="word look-up")
     ring = {"ls": "", "marker": "o", "ms": 10, "mfc": "none", "color": ORANGE}
     f1.plot(epochs[best], scores[best], label=f"best: {scores[best]:.2f}", **ring)
     f1.set(xlabel="epoch", ylabel="span F1, development set (%)")
+    axes.limit_percentages(f1)
     f1.legend(frameon=False)
     for panel in (loss, f1):
         axes.label_integers(panel.xaxis)

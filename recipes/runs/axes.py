@@ -1,5 +1,6 @@
 """Axes of figures of recipes, also where there are few points or equal ones."""
 
+import math
 import textwrap
 from collections.abc import Collection
 
@@ -10,6 +11,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 # inches, for titles and legends
 MIN_WIDTH = 7.0
+# extent of an axis of equal percentages
+MIN_PERCENTAGE_RANGE = 5.0
 
 
 def panels(
@@ -39,6 +42,25 @@ def style_axes(axes: Axes) -> None:
 def label_integers(axis: Axis) -> None:
     """Label whole numbers only, also if there is one value."""
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def limit_y(axes: Axes, highest: float = math.inf) -> None:
+    """Show y from 0 to ``highest`` only, after all is drawn; points at its ends whole.
+
+    For a loss that is never negative, on a linear or a logarithmic axis.
+    """
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, 0.0), min(top, highest))
+    for line in axes.lines:
+        line.set_clip_on(False)
+
+
+def limit_percentages(axes: Axes) -> None:
+    """Show y from 0 to 100 only, and not too few of it, after all is drawn."""
+    bottom, top = axes.get_ylim()
+    margin = max(0.0, (MIN_PERCENTAGE_RANGE - (top - bottom)) / 2)
+    axes.set_ylim(bottom - margin, top + margin)
+    limit_y(axes, 100.0)
 
 
 def make_logarithmic(axis: Axis, values: Collection[float]) -> None:

@@ -1,16 +1,20 @@
 """Reading of command lines; errors are one line that names the option."""
 
+import ast
 import contextlib
 import difflib
 import inspect
 import io
+import itertools
 import re
 import sys
+import textwrap
 from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import field, is_dataclass, make_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from types import NoneType
+from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_type_hints
 
 import tyro
 
@@ -18,6 +22,28 @@ ConfigT = TypeVar("Asked")
 # what tyro draws around what it says
 SIDES, RULE = " │|", set("─-")
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
+# errors of tyro, and what is written for them
+REWORDINGS = (
+    (r"'None', |, 'None'|\{None\}\|", ""),
+    (
+        r"no type matching (\S+) could be instantiated from \['(.*)'\]",
+        r"expected \1, got '\2'",
+    ),
+    (r"invalid literal for int\(\) with base 10: (.*)", r"expected INT, got \1"),
+    (r"could not convert string to float: (.*)", r"expected FLOAT, got \1"),
+    (
+        r"Could not find valid parse for arguments: \[(.*)\]",
+        r"expected values of its type, got \1",
+    ),
+    (
+        r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)",
+        r"\2: expected one of \3, got \1",
+    ),
+    (
+        r"Missing value for argument '(\S+)'. Expected 1 values",
+        r"\1: expected a value, got none",
+    ),
+)
 # options of the command line that was read last
 parsed_options: set[str] = set()
 
@@ -77,15 +103,63 @@ def _parse_config(config_class: Callable[..., ConfigT]) -> ConfigT:
     groups = [
         base for base in getattr(config_class, "__bases__", ()) if is_dataclass(base)
     ]
+    program = Path(sys.argv[0]).name
     if not groups:
-        return tyro.cli(config_class)
-    parts = [(x.__name__.lower(), x, field(default_factory=x)) for x in groups[::-1]]
+        return tyro.cli(config_class, prog=program)
+    parts = [
+        (group.__name__.lower(), group, field(default_factory=group))
+        for group in map(_with_help, groups[::-1])
+    ]
     grouped_class = make_dataclass(
         config_class.__name__, parts, namespace={"__doc__": config_class.__doc__}
     )
-    parsed = tyro.cli(grouped_class, config=(tyro.conf.OmitArgPrefixes,))
+    parsed = tyro.cli(grouped_class, prog=program, config=(tyro.conf.OmitArgPrefixes,))
     values = (vars(getattr(parsed, name)) for name, _, _ in parts)
     return config_class(**dict(ChainMap(*values)))
+
+
+def _with_help(group: type[Any]) -> type[Any]:
+    """A subclass of a dataclass with what the help says of each option.
+
+    Docstrings of fields are filled anew, and None is neither a type nor a default.
+    """
+    docstrings = _field_docstrings(group)
+    hints = get_type_hints(group, include_extras=True)
+    namespace: dict[str, Any] = {"__doc__": group.__doc__, "__annotations__": {}}
+    for option in fields(group):
+        about = {"help": docstrings.get(option.name)}
+        hint = hints[option.name]
+        bare = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+        types = [kind for kind in get_args(bare) if kind is not NoneType]
+        if NoneType in get_args(bare):
+            # an empty hint in place of "(default: None)"
+            about |= {"metavar": "|".join(map(_metavar, types))}
+            about |= {"help_behavior_hint": ""}
+        namespace["__annotations__"][option.name] = Annotated[
+            hint, tyro.conf.arg(**about)
+        ]
+        namespace[option.name] = field(
+            default=option.default, default_factory=option.default_factory
+        )
+    return dataclass(frozen=True)(type(group.__name__, (group,), namespace))
+
+
+def _field_docstrings(group: type[Any]) -> dict[str, str]:
+    """Docstrings that follow the fields of a dataclass and of its bases, in a line."""
+    docstrings = {}
+    for base in filter(is_dataclass, reversed(group.__mro__)):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
+        for statement, following in itertools.pairwise(body):
+            if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+                text = ast.literal_eval(following.value)
+                docstrings[statement.target.id] = " ".join(text.split())
+    return docstrings
+
+
+def _metavar(kind: Any) -> str:
+    """``INT`` for a type, ``{a,b}`` for a Literal."""
+    choices = ",".join(map(str, get_args(kind)))
+    return f"{{{choices}}}" if choices else kind.__name__.upper()
 
 
 def _option_names(config_class: Callable[..., object]) -> list[str]:
@@ -116,6 +190,8 @@ def _first_sentences(box: str) -> str:
     lines = [line.strip(SIDES) for line in box.splitlines()[1:]]
     end = next((n for n, line in enumerate(lines) if not set(line) - RULE), len(lines))
     text = " ".join(lines[:end]).removeprefix("Error parsing ").rstrip(".")
+    for pattern, replacement in REWORDINGS:
+        text = re.sub(pattern, replacement, text)
     return text or " ".join(box.split())
 
 

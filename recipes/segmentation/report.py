@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from runs import files
-from runs.axes import panels, style_axes
+from runs.axes import limit_percentages, limit_y, panels, style_axes
 from segmentation.examples import Part
 from smoothsp.data import MaskedImage
 from smoothsp.models.segmenter import iou
@@ -135,6 +135,8 @@ def draw_path(path: Path, rows: Sequence[Row], chosen: float, title: str) -> Non
         axes.set(xscale="log", xlabel="lambda", ylabel=name)
         axes.invert_xaxis()
         style_axes(axes)
+    limit_percentages(iou_axes)
+    limit_y(calls_axes)
     save(figure, path)
 
 

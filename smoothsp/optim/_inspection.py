@@ -40,6 +40,7 @@ class BufferGuard:
                     saved[module, name] = buffer, buffer.detach().clone()
 
         with ExitStack() as stack:
+            # Detection needs hooks on all modules, which is slow: once per epoch.
             if detect or self._changing is None:
                 self._changing = None
                 # Compiled code ignores hooks and warns about them.

@@ -226,6 +226,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         self.progress["weight_decay"] = _casimir_plan.min_weight_decay(
             self.param_groups
         )
+        # Theorem 16 needs (26) in every outer iteration, which only this rule tests.
         self.progress["proved"] = stop == "relative"
         self._mu_changed()
 
@@ -269,6 +270,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             groups = [*self.param_groups, {"weight_decay": decay}]
             _casimir_plan.require_same_convexity(groups, self.progress["weight_decay"])
         derived = self._derived_lr and "lr" not in param_group
+        # 0.0 marks a derived step size, None one of the user.
         param_group.setdefault("derived_lr", 0.0 if derived else None)
         param_group.setdefault("first_lr", None)
         super().add_param_group(param_group)
@@ -329,6 +331,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         if self.warm_start == "restart" and self._has_objective_increased(objective):
             _outer.restart(params, param_states)
             self.progress["restarts"] += 1
+            # Theorem 16 does not cover restarts.
             self.progress.update(alpha=self.schedule.alpha_0, beta=0.0, proved=False)
             # w_{k-1} is not the snapshot of an iterator, which can be read only once.
             if not isinstance(batches, Iterator):
@@ -418,6 +421,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         alpha_k = next_alpha(alpha, kappa, next_kappa, decay)
         beta = extrapolation(alpha, alpha_k, kappa, next_kappa, decay)
         params, param_states, _ = self._active_states()
+        # z_{k-2} is only needed for these starting points.
         keep_older = self.warm_start in ("restart", "extrapolation")
         _outer.extrapolate(params, param_states, beta, keep_older)
         self.progress.update(outer=k, inner=0, alpha=alpha_k, beta=beta)

@@ -171,6 +171,7 @@ def _count_inner_steps(
     schedule: CasimirSchedule, n: int, A: float, outer: int
 ) -> float:
     """Expected SVRG steps of all outer iterations; up to 1000 blocks by midpoints."""
+    # Each level of svrg_steps varies slowly with k: midpoints suffice for an estimate.
     block = max(1, outer // 1000)
     total = 0.0
     for first in range(1, outer + 1, block):

@@ -259,6 +259,7 @@ class ProxLinear(MuScheduleMixin):
         _ranks.require_equal(self._name, linear.linearisation_point)
         objective = closure if objective is None else objective
         k, mu = self.progress["outer"] + 1, self.mu
+        # Equal batches before and after: their noise must not decide.
         before, terms = self._compute_objective(objective, batches, size)
         self._require_not_diverged(before)
 
@@ -281,6 +282,7 @@ class ProxLinear(MuScheduleMixin):
         for kind, examples in subproblem.calls.items():
             self.oracle_calls[kind] += examples
 
+        # u - u_0 = w - w_{k-1}: both differ from w by the constant c.
         displacement = linear.displacement()
         # An undone candidate also restores buffers, such as running statistics.
         moving = [*linear.linearisation_point, *linear.network.buffers()]
@@ -377,6 +379,7 @@ class ProxLinear(MuScheduleMixin):
         self, objective: Closure, batches: Iterable[Any], size: Size
     ) -> tuple[float, int]:
         """Mean loss of the network itself plus the regulariser; number of batches."""
+        # The network's outputs, detached, instead of its first-order model.
         self.model.exact = True
         try:
             with explain_divergence(

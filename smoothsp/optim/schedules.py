@@ -94,6 +94,7 @@ class CasimirSchedule:
     @property
     def alpha_0(self) -> float:
         """The first alpha, in (0, 1)."""
+        # eq. (27) with lambda = 0 and alpha_{-1} = 1: alpha^2 = 1 - alpha.
         return self.root_q if self.weight_decay else (math.sqrt(5) - 1) / 2
 
     def kappa_at(self, k: int) -> float:

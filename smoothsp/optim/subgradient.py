@@ -80,6 +80,7 @@ class SubgradientLR(LambdaLR):
 
 
 def _rate_after(steps: int, decay: str, t_0: int) -> float:
+    # The scheduler counts from 0, the rules from 1.
     return subgradient_rate(decay, steps + 1, t_0)
 
 

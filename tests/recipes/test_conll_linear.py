@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from conll_linear import Config, main
+from conll_linear import Config, load, main
 from linear_tagging import data, report
 from linear_tagging.curves import run_key, run_with_evaluations
 from linear_tagging.data import Split, read_columns
@@ -78,13 +78,13 @@ def test_columns_are_asked_for_and_bad_sentences_left_out(tmp_path):
     text = "1\tAda\tB-X\tO\n2\tleft\tO\tB-Y\n\n1\tx\n\n1\tHolm\tB-X\tB-Y\n"
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text(text)
-    layout = Config(column="inner", word_column="2", skip_bad=True).layout
-    train, dev = data.load(tmp_path, layout)
+    config = Config(tmp_path, column="inner", word_column="2", skip_bad=True)
+    train, dev = load(config)
     assert train == dev
     assert train.tokens == [[("Ada",), ("left",)], [("Holm",)]]
     assert train.tags == [["O", "B-Y"], ["B-Y"]]
     with pytest.raises(
-        ValueError, match=r"train.tsv, line 4: expected 4 columns parted"
+        ValueError, match=r"train.tsv, line 4: expected 4 columns separated"
     ):
         data.load(tmp_path)
 

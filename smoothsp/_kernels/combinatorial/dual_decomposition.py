@@ -98,7 +98,7 @@ def block_coordinate_descent(
         messages[:] = 0.0
         copy(nodes[b].ravel(), belief.ravel())
         # relative to all parts, since the bound is a sum over them
-        slack = _RELATIVE_SLACK * _score_scale(nodes[b], edges[b])
+        slack = _RELATIVE_SLACK * _sum_of_max_abs_scores(nodes[b], edges[b])
         best, bound[b], is_exact[b] = -np.inf, np.inf, False
         for _ in range(max_rounds):
             previous_bound = bound[b]
@@ -140,7 +140,7 @@ def _fill_subtree_weights(index, order, parent_edge, weight):
 
 
 @subroutine
-def _score_scale(nodes, edges):
+def _sum_of_max_abs_scores(nodes, edges):
     """Return 1 plus the sum over nodes and edges of their largest absolute score."""
     total = 1.0
     for v in range(nodes.shape[0]):

@@ -31,12 +31,12 @@ def best_packing(
     N, max_capacity = tables.shape[1], 0
     for b in range(first, last):
         max_capacity = max(max_capacity, capacities[b])
-    num_words = max_capacity // 64 + 1
+    num_uint64 = max_capacity // 64 + 1
     # The first max_capacity entries are -inf: row[c - w] needs no test where c < w.
-    before, after = arrays.empty((2, max_capacity + 64 * num_words))
+    before, after = arrays.empty((2, max_capacity + 64 * num_uint64))
     before[:max_capacity] = after[:max_capacity] = -np.inf
-    bits = arrays.empty((N, num_words), np.uint64)
-    flags = arrays.zeros(64 * num_words, np.uint8)
+    bits = arrays.empty((N, num_uint64), np.uint64)
+    flags = arrays.zeros(64 * num_uint64, np.uint8)
     for b in range(first, last):
         capacity, shift = capacities[b], 0.0
         before[max_capacity:] = 0.0
@@ -51,7 +51,7 @@ def best_packing(
                     before[max_capacity : max_capacity + n],
                     before[max_capacity - w : max_capacity - w + n],
                 )
-                _choose_larger(
+                _fill_larger_values(
                     left_out, shifted, score_out, score_in, after[max_capacity:], flags
                 )
                 _pack_bits(flags, capacity // 64 + 1, bits[v])
@@ -71,7 +71,7 @@ def best_packing(
 
 
 @subroutine
-def _choose_larger(values_out, values_in, score_out, score_in, out, flags):
+def _fill_larger_values(values_out, values_in, score_out, score_in, out, flags):
     """Fill the larger value of leaving out and choosing, and flags of choosing.
 
     Ties leave the element out.
@@ -83,13 +83,13 @@ def _choose_larger(values_out, values_in, score_out, score_in, out, flags):
 
 
 @subroutine
-def _pack_bits(flags, num_words, bits):
+def _pack_bits(flags, num_uint64, bits):
     """Pack 64 flags into each of num_words numbers, the first one lowest."""
-    for word in range(num_words):
+    for index in range(num_uint64):
         packed = np.uint64(0)
         for i in range(64):
-            packed |= np.uint64(flags[64 * word + i]) << np.uint64(i)
-        bits[word] = packed
+            packed |= np.uint64(flags[64 * index + i]) << np.uint64(i)
+        bits[index] = packed
 
 
 @kernel

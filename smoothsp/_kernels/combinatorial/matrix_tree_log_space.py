@@ -120,7 +120,7 @@ def matrix_tree_row(scores, n, single_root, direction, scratch, marginals):
         value += mass
         _eliminate_word(logs, orders, log_weight_tangent, r, k)
     for k in range(1, n + 1):
-        _add_word_back(marginals, marginal_tangents, p, dp, r, k)
+        _add_word_to_marginals(marginals, marginal_tangents, p, dp, r, k)
     return shift + value
 
 
@@ -195,7 +195,7 @@ def _eliminate_word(logs, orders, log_weight_tangent, r, k):
 
 
 @subroutine
-def _add_word_back(marginals, marginal_tangents, p, dp, r, k):
+def _add_word_to_marginals(marginals, marginal_tangents, p, dp, r, k):
     """Fill marginals and tangents with k among the words, from those without it."""
     path_mass = path_mass_tangent = 0.0
     for i in range(k):

@@ -38,7 +38,7 @@ def best_subset(first, last, address, shape, like, bounds, pointers):
         if size != above:
             for v in range(m):
                 buffer[v] = row[v]
-            threshold = _select_rank(buffer, m, size) if size > 0 else np.inf
+            threshold = _select_nth_largest(buffer, m, size) if size > 0 else np.inf
             num_ties = size
             for v in range(m):
                 num_ties -= row[v] > threshold
@@ -64,7 +64,7 @@ def best_subset(first, last, address, shape, like, bounds, pointers):
 
 
 @subroutine
-def _select_rank(buffer, m, rank):
+def _select_nth_largest(buffer, m, rank):
     """Return the score of rank ``rank``, 1 the largest, of the first m; permute m."""
     first, last, k = 0, m - 1, rank - 1
     while first < last:

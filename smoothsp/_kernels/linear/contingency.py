@@ -76,6 +76,7 @@ def table_marginals(positive, negative, mu, probs_b, probs_c, sums):
     for b in range(P + 1):
         row = -np.inf
         for c in range(N + 1):
+            # positive[b] is constant in the inner loop, and added once a row
             row = max(row, (b + c) / (2.0 * P - b + c) / mu + negative[c])
         top = max(top, row + positive[b])
     probs_b[:] = 0
@@ -85,6 +86,7 @@ def table_marginals(positive, negative, mu, probs_b, probs_c, sums):
         row = 0.0
         for c in range(N + 1):
             loss = (b + c) / (2.0 * P - b + c)
+            # z is at most 0: exponentials cannot overflow
             z = loss / mu + negative[c] + positive[b] - top
             if z > -NEGLIGIBLE_LOG:
                 weight = math.exp(z)
@@ -116,6 +118,7 @@ def _normalise_blocks(values, exponents, last):
         if top == 0:
             exponents[j] = ZERO_EXPONENT
             continue
+        # frexp scales by powers of two: no rounding
         e = math.frexp(top)[1]
         scale = _exp2(-e)
         for v in range(j * BLOCK, (j + 1) * BLOCK):
@@ -124,7 +127,7 @@ def _normalise_blocks(values, exponents, last):
 
 
 @subroutine
-def _odds_ratios(theta, base, first, k, ratios):
+def _fill_odds_ratios(theta, base, first, k, ratios):
     """Fill ``exp(theta[k] - theta[v - 1])`` for v from 1 to ``k + 1``.
 
     ``base`` has the ratios of ``first``, at most a few elements before k.
@@ -133,12 +136,13 @@ def _odds_ratios(theta, base, first, k, ratios):
     for v in range(1, first + 2):
         # one product instead of an exponential
         ratios[v] = top_ratio * base[v]
+    # the base has no ratios to later elements
     for v in range(first + 2, k + 2):
         ratios[v] = math.exp(theta[k] - theta[v - 1])
 
 
 @subroutine
-def _base_ratios(theta, first, base):
+def _fill_base_ratios(theta, first, base):
     """Fill ``exp(theta[first] - theta[v - 1])`` for v from 1 to ``first + 1``."""
     for v in range(1, first + 2):
         base[v] = math.exp(theta[first] - theta[v - 1])
@@ -177,14 +181,15 @@ def log_elementary_symmetric(theta, out, esp_ratios):
     both_values = arrays.zeros((2, blocks * BLOCK))
     both_exponents = arrays.zeros((2, blocks), np.int64)
     base_ratios, ratios = arrays.zeros(m + 2), arrays.zeros(m + 2)
-    interval = _rebase_interval(m)
+    interval = _num_elements_per_base(m)
     both_values[0, 0] = 1.0
     current = first = 0
     for k in range(m):
+        # a base is shared by sqrt(m) elements, which saves most exponentials
         if k % interval == 0:
             first = k
-            _base_ratios(theta, first, base_ratios)
-        _odds_ratios(theta, base_ratios, first, k, ratios)
+            _fill_base_ratios(theta, first, base_ratios)
+        _fill_odds_ratios(theta, base_ratios, first, k, ratios)
         _add_element(
             ratios,
             k,
@@ -201,11 +206,12 @@ def log_elementary_symmetric(theta, out, esp_ratios):
             total += theta[v - 1]
             scale = _exp2(exponents[(v - 1) // BLOCK] - exponents[v // BLOCK])
             esp_ratios[v] = values[v - 1] / values[v] * scale
+        # E(v) times the product of the v largest odds
         out[v] = math.log(values[v]) + exponents[v // BLOCK] * LN2 + total
 
 
 @subroutine
-def _rebase_interval(m):
+def _num_elements_per_base(m):
     """Number of elements that share exponentials, about sqrt(m).
 
     This balances the O(m) exponentials of a new base with those of single elements.
@@ -227,7 +233,7 @@ def _upward_recursion(theta, esp_ratios, count_probs, odds, flip_probs, crossing
 
     Elements cross in their order, since earlier ones have larger odds.
     """
-    m, interval = len(theta), _rebase_interval(len(theta))
+    m, interval = len(theta), _num_elements_per_base(len(theta))
     flip_probs[:] = 0
     crossing[:] = m + 1
     low = first = 0
@@ -241,6 +247,7 @@ def _upward_recursion(theta, esp_ratios, count_probs, odds, flip_probs, crossing
         for k in range(low, m):
             flip_probs[k] = odds[k] * factor * (1 - flip_probs[k])
             out[k] += weight * flip_probs[k]
+        # past 1/2 the error grows: the downward recursion takes the element
         while low < m and flip_probs[low] > 0.5:
             out[low] -= weight * flip_probs[low]
             crossing[low] = v
@@ -252,10 +259,11 @@ def _downward_recursion(
     theta, esp_ratios, count_probs, odds, flip_probs, crossing, out
 ):
     """Add flip probabilities above 1/2; ``flip_probs`` holds their complements."""
-    m, interval = len(theta), _rebase_interval(len(theta))
+    m, interval = len(theta), _num_elements_per_base(len(theta))
     flip_probs[:] = 0
     high, first = m, m
     for v in range(m, 0, -1):
+        # crossings are ascending: active elements are a prefix
         while high > 0 and crossing[high - 1] > v:
             high -= 1
         for k in range(high):

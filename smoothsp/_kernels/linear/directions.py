@@ -106,10 +106,12 @@ def frank_wolfe_direction(sequences, i, duals, y, labels_offset, direction):
         if duals.mu[m + y[labels_offset + t]] == 1.0:
             continue
         for j in range(0, P, V):
+            # a whole row: padding stays 0, since mu's is
             store(direction.D, t * P + j, load(duals.mu, m + j))
         direction.D[t * P + y[labels_offset + t]] -= 1.0
         direction.active[num_active] = t
         num_active += 1
+    # a pair moves only if one of its words does
     if sequences.transition_offset >= 0 and num_active:
         e = i * sequences.S * P
         for q in range(0, sequences.S * P, V):
@@ -194,6 +196,7 @@ def linear_term(sequences, i, transition_weights, E, direction, num_active):
     total = splat(0.0)
     for m in range(num_active):
         q = direction.active[m] * sequences.P
+        # lanes are added up once, at the end
         total = total + _inner_product_lanes(direction.D, q, E, q, sequences.P)
     if sequences.transition_offset >= 0:
         total = total + _inner_product_lanes(
@@ -339,6 +342,7 @@ def clip_to_box(sequences, i, direction, num_active, primal):
     first = sequences.offsets[i]
     for m in range(num_active):
         t = first + direction.active[m]
+        # a feature of two words is clipped twice, which changes nothing
         for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
             _clip_row(primal, sequences.indices[e] * sequences.P, sequences.P)
     if sequences.transition_offset >= 0:

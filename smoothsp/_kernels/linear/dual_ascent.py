@@ -134,6 +134,7 @@ def make_dual_ascent_scratch(sequences):
     marginals = make_marginals(sequences)
     active = arrays.zeros(sequences.max_length, np.int64)
     for t in range(sequences.max_length):
+        # likelihood gradients are dense: all positions are active
         active[t] = t
     square = sequences.S * sequences.P if sequences.transition_offset >= 0 else 0
     direction = Direction(marginals.node, arrays.zeros(square), active)
@@ -212,6 +213,7 @@ def visit_by_gap(uniforms, floor, tree, sequences, rule, primal, duals, counters
     scratch = make_dual_ascent_scratch(sequences)
     n = len(sequences.offsets) - 1
     for m in range(len(uniforms)):
+        # `not >` also stops at NaN
         if not tree[1] > floor:
             return
         if uniforms[m] < UNIFORM_FRACTION:
@@ -252,6 +254,7 @@ def primal_from_dual(sequences, lam, duals, w):
             )
         _sum_edges_over_steps(sequences, T, scratch)
         for t in range(T):
+            # w(a) is linear in the marginals less the gold labels
             scratch.marginals.node[t * sequences.P + sequences.labels[o + t]] -= 1.0
             if t > 0:
                 scratch.direction.DE[
@@ -308,6 +311,7 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
     gap, slope_at_0, curvature_at_0, curvature_at_1, max_curvature = _fill_direction(
         sequences, i, duals, scratch
     )
+    # below rounding there is no direction left; T log S bounds the entropy
     if not gap > _MIN_GAP * T * math.log(sequences.S):
         return
     duals.gaps[i] = weight * gap
@@ -317,6 +321,7 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
         squared_norm = _masked_squared_norm(sequences, i, T, primal, scratch.direction)
     else:
         squared_norm = quadratic_term(sequences, i, primal.gram, scratch.direction, T)
+    # the quadratic part of the dual has constant curvature
     kappa = weight / rule.lam * squared_norm
     curvatures = curvature_at_0 + kappa, curvature_at_1 + kappa, max_curvature + kappa
     gamma = _line_search(
@@ -402,6 +407,7 @@ def _fill_direction(sequences, i, duals, scratch):
     outer = _divergence_terms(
         duals.edges, e, size, marginals.edge, marginals.log_edge, terms
     )
+    # end positions have one neighbour: no entropy term, only d
     for t in range(0, T, T - 1):
         for q in range(t * P, (t + 1) * P, V):
             store(marginals.node, q, load(marginals.node, q) - load(duals.nodes, o + q))
@@ -477,6 +483,7 @@ def _entropy_slope(sequences, i, duals, scratch, num_selected, gamma):
         marginals.log_edge,
         gamma,
     )
+    # inner positions have the opposite sign in the entropy, and are not selected
     num_inner = (T - 2) * P // V
     inner_slope, inner_curvature = _log_ratio_slope(
         duals.nodes,
@@ -513,6 +520,7 @@ def _line_search(
     low, high, min_gain = 0.0, 1.0, 0.0
     first, last = slope_at_0 / curvatures[0], 1.0 - kappa / curvatures[1]
     gamma = min(max((first + last) / 2, _MIN_FIRST_STEP), 1.0)
+    # with the bound on the curvature, the dual increases at gamma
     if abs(first - last) < precision * gamma and gamma * curvatures[2] < 2 * slope_at_0:
         return gamma
     # a little short: where the slope is not negative, each step is safe
@@ -529,6 +537,7 @@ def _line_search(
         slope, curvature = _entropy_slope(
             sequences, i, duals, scratch, num_selected, gamma
         )
+        # slope of the dual, and minus its curvature
         slope, curvature = -slope - gamma * kappa, curvature + kappa
         counters[EVALUATIONS] += 1
         following = gamma + slope / curvature
@@ -600,6 +609,7 @@ def _masked_squared_norm(sequences, i, T, primal, direction):
         for e in range(sequences.indptr[first + t], sequences.indptr[first + t + 1]):
             f, x = get(sequences.indices, e) * P, splat_entry(sequences.values, e)
             for j in range(0, P, V):
+                # the mask once is enough: it is 0 or 1
                 g = x * load(rows, f + j) * load(primal.mask, f + j)
                 total = fma(g, load(direction.D, t * P + j), total)
     for f in range(

@@ -70,12 +70,14 @@ def coordinate_descent(
             progress += curvature * change * change
             if has_gram:
                 for i in range(d):
+                    # row j of the symmetric matrix, which is contiguous
                     residual[i] -= change * gram[j, i]
             else:
                 csr_rows.add_row(low, high, -change, columns, values, residual_span)
         if sweep == 0:
             first, count = progress, 0
             for j in range(d):
+                # features of weight 0 seldom enter between full sweeps
                 if weights[j] != 0:
                     order[count] = j
                     count += 1
@@ -101,6 +103,7 @@ def add_gram(first, last, d, scale, indptr, indices, data, out):
     for i in range(first, last):
         high = indptr[i + 1]
         for e in range(indptr[i], high):
+            # columns ascend: pairs f >= e are the upper triangle
             x, o = scale * get(values, e), get(columns, e) * d
             for f in range(e, high):
                 position = o + get(columns, f)

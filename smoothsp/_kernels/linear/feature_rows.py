@@ -25,6 +25,7 @@ def shift_codes(codes, offsets, shift, outside, shifted):
         first, last = offsets[i], offsets[i + 1]
         for p in range(first, last):
             q = p + shift
+            # sentences are concatenated: codes of neighbours must not leak in
             shifted[p] = codes[q] if first <= q < last else outside
 
 
@@ -33,6 +34,7 @@ def join_codes(codes, size, running):
     """Combine codes[P] in [0, size) with the running values; -1 in either gives -1."""
     for p in range(len(codes)):
         r = running[p]
+        # a pair as one integer: unique, since codes are below size
         running[p] = r * size + codes[p] if r >= 0 and codes[p] >= 0 else -1
 
 
@@ -43,6 +45,7 @@ def vocabulary_indices(vocabulary, running):
     for p in range(len(running)):
         r = running[p]
         low, high = 0, n
+        # binary search: the vocabulary is too large for a table over all pairs
         while low < high:
             middle = (low + high) // 2
             if vocabulary[middle] < r:

@@ -54,6 +54,7 @@ def k_best_labellings(T, S, P, weights, transition_offset, U, M, y, buffers, scr
     if T > 1:
         for i in range(S):
             for j in range(S):
+                # transposed: enumeration reads the transitions into a label together
                 buffers.columns[j * P + i] = weights[transition_offset + i * P + j]
     viterbi(T, S, weights, transition_offset, P, U, M, y)
     for t in range(T):
@@ -64,6 +65,7 @@ def k_best_labellings(T, S, P, weights, transition_offset, U, M, y, buffers, scr
     k_best(0, T, 0, Prefixes(*potentials, buffers.columns, U, P), scratch, out)
     count = 0
     for k in range(len(buffers.z)):
+        # fewer than K labellings exist for short sequences
         if not buffers.valid[0, k]:
             break
         # recomputed in float64 from the scores, in time order

@@ -50,6 +50,7 @@ def fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT):
             store(R, i * P + j, exp(zero - difference * inverse_mu))
     for i in range(S):
         for j in range(S):
+            # scalar: S^2 entries once a sequence
             RT[j * P + i] = R[i * P + j]
     return max_transition
 
@@ -111,10 +112,12 @@ def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
             total = total + x
         c = reduce_sum(total)
         inverse = 1 / c
+        # largest product of 1 / c over all runs of positions that end here
         max_inverse_scale = max(max_inverse_scale, 1.0) * inverse if t > 0 else 1.0
         if not max_inverse_scale < _MAX_INVERSE_SCALE:
             return value, np.inf
         product *= c
+        # a logarithm costs more than a position of few labels
         if product < 1e-100 or product > 1e100:
             value += mu * math.log(product)
             product = 1.0
@@ -153,4 +156,5 @@ def _backward_pass(T, S, P, X, R, RT, N, edges):
             store(N, p + i, load(N, p + i) * a)
             store(X, p + i, load(X, p + i) * a)
     for e in range(0, S * P, V):
+        # e^(A / mu) is common to all steps
         store(edges, e, load(edges, e) * load(R, e))

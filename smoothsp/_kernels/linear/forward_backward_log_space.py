@@ -58,6 +58,8 @@ def log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N):
             if t > 0:
                 for i in range(S):
                     step = weights[transition_offset + i * P + j] / mu
+                    # terms are collected first: the largest is subtracted before
+                    # exponentials
                     R[i] = N[(t - 1) * P + i] + step
                 log_alpha += _log_sum(S, R)
             N[t * P + j] = log_alpha

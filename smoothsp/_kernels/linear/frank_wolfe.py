@@ -99,6 +99,7 @@ def visit_by_gap(
     """
     scratch, direction = make_scratch(sequences), make_direction(sequences)
     for m in range(len(uniforms)):
+        # the root is the sum of all estimates
         if tree[1] <= floor:
             return m
         i = sample_leaf(tree, uniforms[m])
@@ -131,6 +132,7 @@ def exact_gaps(first, last, sequences, w, duals, gaps, hinges):
     for i in range(first, last):
         transition_weights = score_sequence(sequences, i, w, scratch)
         worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        # the gold labelling competes, too: negative only by rounding
         hinges[i] = sequences.loss_scales[i] * max(
             worst - gold_score(sequences, i, transition_weights, scratch), 0.0
         )

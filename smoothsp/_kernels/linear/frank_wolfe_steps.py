@@ -94,6 +94,7 @@ def bcfw_step(
 ):
     """Make one step on sequence i; return False, without changes, if a pool is full."""
     uses_working_sets = rule.kind != FRANK_WOLFE or rule.is_cached
+    # before any change, so that the caller can enlarge the pool and repeat the visit
     if uses_working_sets and not reserve_slot(
         sequences, i, working_sets, rule.max_labellings
     ):
@@ -140,9 +141,11 @@ def bcfw_step(
             )
         )
         counters.counts[CALLS] += 1
+        # only oracle calls give exact gaps; cached corners keep the estimate
         duals.gap_estimates[i] = max(gap, 0.0)
         if uses_working_sets:
             with_weights = rule.kind != FRANK_WOLFE
+            # a tie is no new corner: equal labellings would split a weight
             slot = find_tied_slot(i, worst - gold, working_sets) if with_weights else -1
             if slot < 0:
                 slot = store_labels(
@@ -222,6 +225,7 @@ def _frank_wolfe_step(
         gamma,
         loss - duals.ell[i],
     )
+    # whole steps end in a corner: rounding errors do not accumulate in mu
     if gamma == 1.0:
         _round_duals(sequences, i, duals, direction, num_active)
     return gamma
@@ -393,6 +397,7 @@ def _active_set_step(
                 gamma,
                 ell,
             )
+            # exact comparison: the clipped step is this very number
             is_dropped = gamma == away_weight
             working_sets.alpha[b + slot] += gamma
             working_sets.alpha[b + away] = 0.0 if is_dropped else away_weight - gamma

@@ -95,6 +95,7 @@ def losses_and_gradient(
             sequences, i, gathered, kind, mu, gradient, k_best_scratch
         )
         for t in range(T):
+            # with MAX and TOP_K many rows are 0, and features cost most
             if not is_zero_row(D, t * P, P):
                 add_word_features(sequences, first + t, 1.0, D, t * P, G)
         add_transition_gradient(

@@ -101,6 +101,7 @@ def chain_marginals(T, S, P, transition_weights, transition_offset, U, marginals
     )
     if max_inverse_scale < np.inf:
         _fill_node_marginals(T, S, P, marginals)
+    # a product with a smaller factor has no accurate logarithm
     if max_inverse_scale < np.inf and _min_factor(T, S, P, marginals) >= TINY:
         _fill_edge_marginals(
             T, S, P, transition_weights, transition_offset, max_term, marginals
@@ -113,6 +114,7 @@ def chain_marginals(T, S, P, transition_weights, transition_offset, U, marginals
         value = _fill_marginals_log_space(
             T, S, P, transition_weights, transition_offset, U, marginals
         )
+    # readers use whole vectors
     store(marginals.edge, (T - 1) * S * S, splat(0.0))
     return value
 
@@ -247,6 +249,7 @@ def _fill_marginals_log_space(
 @subroutine
 def _log_sum_exp(x, first, count, step):
     """``log sum exp`` of ``count`` numbers from ``x[first]`` on, ``step`` apart."""
+    # the largest term is subtracted before exponentials
     max_term = -np.inf
     for k in range(count):
         max_term = max(max_term, x[first + k * step])

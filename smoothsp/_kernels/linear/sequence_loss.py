@@ -164,6 +164,7 @@ def loss_and_gradient(
                 mu, count, gradient.k_best_buffers.z, gradient.k_best_buffers.u
             )
             for b in range(count):
+                # the projection onto the simplex is sparse
                 if gradient.k_best_buffers.u[b] > 0:
                     _add_labelling_counts(
                         T,
@@ -177,6 +178,7 @@ def loss_and_gradient(
         T, sequences.labels[o : o + T], -1.0, P, gradient.D, gradient.edges
     )
     weight = sequences.loss_scales[i]
+    # unweighted training skips a pass over D
     if weight != 1.0:
         scale_array(weight, gradient.D[: T * P])
         scale_array(weight, gradient.edges)
@@ -223,6 +225,7 @@ def add_transition_gradient(sequences, T, a, D, edges, W, transition_weights):
     scale = splat(a)
     if sequences.transition_offset >= 0 and T > 1:
         for e in range(0, sequences.S * sequences.P, V):
+            # whole rows: padding of edges is 0
             t = sequences.transition_offset + e
             store(
                 transition_weights,

@@ -77,6 +77,7 @@ def subgradient_steps(
         first, last = sequences.offsets[i], sequences.offsets[i + 1]
         T = last - first
         fill_position_scores(sequences, first, last, W, E)
+        # scores are linear: r W is never formed
         scale_array(r, E[: T * P])
         gathered = gather_transition_weights(
             sequences, r, W, transition_weights, gradient.scratch.transition_weights
@@ -103,6 +104,7 @@ def subgradient_steps(
             if is_zero_row(D, t * P, P):
                 continue
             add_word_features(sequences, first + t, a, D, t * P, W)
+            # Q needs no update before averaging begins
             if C != 0:
                 add_word_features(sequences, first + t, a * C, D, t * P, Q)
         # the other weights have no scale: they are shrunk at once
@@ -120,6 +122,7 @@ def subgradient_steps(
             add_transition_gradient(
                 sequences, T, a * C, D, gradient.edges, Q, transition_weights
             )
+        # rho is 0 for iterates outside the average
         if averaging_weights[n] > 0:
             C += averaging_weights[n] * r
             averaging_weight = splat(averaging_weights[n])

@@ -37,6 +37,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
         low, high = indptr[t], indptr[t + 1]
         o = (t - first) * P
         j = 0
+        # four independent sums hide the latency of fused products
         while j + 4 * V <= P:
             a = b = c = d = zero
             for e in range(low, high):
@@ -111,6 +112,7 @@ def add_position_features(t, indptr, indices, values, a, D, o, P, weights):
 def add_position_features_for_label(t, indptr, indices, values, a, j, P, weights):
     """``W(f, j) += a x(t, f)`` for one label j."""
     for e in range(indptr[t], indptr[t + 1]):
+        # one label: a strided write, without vectors
         weights[indices[e] * P + j] += a * values[e]
 
 

@@ -101,6 +101,7 @@ def _squared_norm_from_gram(gram, gram_offset, D, active, num_active, P):
     total = zero
     for m in range(num_active):
         t = active[m]
+        # row t of the lower triangle
         g = gram_offset + t * (t + 1) // 2
         j = 0
         while j + 4 * V <= P:
@@ -150,6 +151,7 @@ def _squared_norm_from_rows(
             if is_new:
                 feature_slot[f] = used
                 used += 1
+            # rows r_f are contiguous, however far apart the features are
             o, p = feature_slot[f] * sequences.P, active[m] * sequences.P
             x = splat_entry(sequences.values, e)
             for j in range(0, sequences.P, V):

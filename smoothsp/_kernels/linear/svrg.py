@@ -88,6 +88,7 @@ def svrg_epoch(
         for e in range(0, T * P, V):
             store(D, e, load(D, e) - load(snapshot_nodes, o + e))
         for e in range(sequences.S * P):
+            # variance reduction: the difference to the snapshot's gradient
             gradient.edges[e] -= snapshot_edges[i, e]
         if r * shrinkage < _MIN_SCALE:
             # r is folded into V, and C into Q, so that C V - Q stays the same
@@ -99,6 +100,7 @@ def svrg_epoch(
             r = 1.0
         else:
             r *= shrinkage
+        # b is the factor of c, which is never added to W
         b = shrinkage * b + rate
         feature_step = -rate / r
         for t in range(T):

@@ -48,6 +48,7 @@ def fill_position_scores(sequences, first, last, weights, E):
         for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
             f, x = sequences.indices[e] * sequences.P, np.float64(sequences.values[e])
             for j in range(sequences.S):
+                # gathers: tied weights are not contiguous in j
                 E[o + j] += x * weights[sequences.tied_index[f + j]]
 
 
@@ -70,6 +71,7 @@ def add_word_features(sequences, t, a, D, o, weights):
     for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
         f, x = sequences.indices[e] * sequences.P, a * np.float64(sequences.values[e])
         for j in range(sequences.S):
+            # scalar: two parts of a vector may share a weight
             weights[sequences.tied_index[f + j]] += x * D[o + j]
 
 

@@ -40,6 +40,7 @@ def fill_scores(E, T, S, weights, start_offset, end_offset, P, U):
     for p in range(0, T * P, V):
         store(U, p, load(E, p))
     for t in range(T):
+        # padding must not win a maximum
         for j in range(S, P):
             U[t * P + j] = -np.inf
     if start_offset >= 0:
@@ -72,6 +73,7 @@ def viterbi(T, S, weights, transition_offset, P, U, M, y):
     o = (T - 1) * P
     j, best = 0, U[o]
     for i in range(1, S):
+        # strict: ties go to the lower label
         if U[o + i] > best:
             j, best = i, U[o + i]
     y[T - 1] = j

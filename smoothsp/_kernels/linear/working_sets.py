@@ -161,6 +161,7 @@ def store_labels(sequences, i, y, h, max_labellings, with_weights, working_sets)
     k = -1
     if working_sets.size[i] >= max_labellings:
         for m in range(working_sets.size[i]):
+            # a labelling with weight is part of mu and cannot be dropped
             is_free = not with_weights or working_sets.alpha[b + m] == 0.0
             if is_free and (k < 0 or working_sets.h[b + m] < working_sets.h[b + k]):
                 k = m
@@ -215,6 +216,7 @@ def marginals_from_slots(sequences, i, working_sets, duals):
         duals.edges[i * sequences.S * P : (i + 1) * sequences.S * P] = 0.0
     ell = 0.0
     for k in range(working_sets.size[i]):
+        # rounding makes the sum of weights drift from 1
         a = working_sets.alpha[b + k] / total
         if num_weighted == 1:
             a = 1.0 if k == last_weighted else 0.0

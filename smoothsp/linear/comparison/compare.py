@@ -519,6 +519,7 @@ class _RunRecorder:
         bounds = [row["dual"] for row in self.rows]
         # A dual of -inf is no bound.
         bounds = [x for x in (*bounds, float(bound)) if x > -math.inf]
+        # Largest dual so far: later bounds may be lower.
         dual = max(bounds, default=math.nan) if race.has_duals else math.nan
         values: Row = {}
         for self.metric, compute_metric in race.metrics.items():

@@ -397,12 +397,14 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
     pairs = lengths * (lengths + 1) // 2
     chosen = pairs <= _GRAM_ENTRY_COST * num_entries
     ends = np.cumsum(np.where(chosen, pairs, 0))
+    # -1 marks sequences without Gram matrix.
     at = np.where(chosen, np.concatenate([[0], ends[:-1]]), -1)
     gram = np.zeros(int(ends[-1]))
     work = int(
         (pairs * np.maximum(num_entries // np.maximum(lengths, 1), 1))[chosen].sum()
     )
     run_rows(kernels.fill_gram, len(problem), work, s, at, gram)
+    # Scratch of one sequence: slot of each of its features, and their rows.
     max_entries = int(num_entries[~chosen].max(initial=0))
     return kernels.GramCache(
         gram,

@@ -371,6 +371,7 @@ def warm_start_engine(
         engine.shrink_duals(rho)
     elif rho != 1:
         # With larger lambda, shrinking would need weights of outputs above 1.
+        # w_i <- (lambda_old / lambda_new) w_i for the same alpha.
         engine.scale_weights(1 / rho)
 
 

@@ -40,6 +40,7 @@ def run_batch_solver(
 
     def record_certificate(certificate: Certificate) -> bool:
         nonlocal stopped
+        # rebound in place: the estimator and the callback share the list
         history[:] = [*history, scale_certificate(certificate, scale)]
         if callback is not None:
             with history[-1].with_state(

@@ -169,6 +169,7 @@ class LPBoostClassifier(BinaryClassifier):
         nu = None if self.nu is None else checks.as_positive("nu", self.nu)
         if nu is not None and nu > 1:
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
+        # the cap of LPBoost, 1 / (nu n) for equal weights
         max_weights = np.ones(len(prior)) if nu is None else prior / nu
         signs = np.where(labels == 1, 1.0, -1.0)
         fit_hypothesis, is_exact = self._make_learner(
@@ -192,6 +193,7 @@ class LPBoostClassifier(BinaryClassifier):
                 (np.vstack([margins, margins_of_hypothesis]) @ weights).max()
             )
             primal = lam * divergence + largest
+            # an upper bound for all hypotheses only if this one has the largest edge
             gap = max(primal - dual, 0.0)
             round_number, certified_gap = (
                 len(self.history_) + 1,
@@ -214,6 +216,7 @@ class LPBoostClassifier(BinaryClassifier):
                 break
             self.estimators_.append(hypothesis)
             margins = np.vstack([margins, margins_of_hypothesis])
+            # the new hypothesis starts with weight 0
             start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
             game = EntropicGame(margins, lam, max_weights, prior)
             # the optimum grows with more hypotheses, so this threshold is safe
@@ -237,8 +240,8 @@ class LPBoostClassifier(BinaryClassifier):
             self.status_ = f"a round takes more than {_MAX_INNER_STEPS:,} steps"
         if not is_exact:
             self.status_ += (
-                ", among the hypotheses that the estimator found; there is no"
-                " certificate, since it does not promise the largest edge"
+                ", among the hypotheses of the estimator; there is no certificate,"
+                " since the estimator need not maximise the edge"
             )
         return has_converged
 

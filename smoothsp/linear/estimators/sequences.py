@@ -85,6 +85,7 @@ class OneShotSequences:
 
     def __iter__(self) -> Iterator[Any]:
         y = None if self._y is None else iter(self._y)
+        # an iterator of tags is read in step with the sentences
         for i, x in enumerate(self._X):
             self._lengths.append(_num_positions(x, i))
             if y is not None:
@@ -285,6 +286,7 @@ def compute_accuracy(
     ``sample_weight`` weights sentences. Tags not seen in training count as wrong.
     """
     gold = flatten_tags(y, lengths)
+    # Python scalars: unseen tags may be of another type or longer strings
     is_correct = [a == b for a, b in zip(predicted.tolist(), gold, strict=True)]
     token_weights = np.repeat(
         checks.as_sample_weight(sample_weight, len(lengths)), lengths

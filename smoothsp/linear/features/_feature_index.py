@@ -47,6 +47,7 @@ class FeatureIndex:
                 values = apply_functions(
                     piece.source, tokens.strings[piece.source.column]
                 )
+                # codes in order of first occurrence: dicts keep it
                 distinct = dict.fromkeys(v for v in values if v is not None)
                 tables[piece.source] = {
                     value: code for code, value in enumerate(distinct)
@@ -98,6 +99,7 @@ class FeatureIndex:
         for source, values in self.values.items():
             table = {value: code for code, value in enumerate(values)}
             derived = apply_functions(source, tokens.strings[source.column])
+            # unknown strings have code -1, and with them the feature is absent
             code_of_string = [-1 if v is None else table.get(v, -1) for v in derived]
             code_table = np.array(code_of_string, dtype=np.int32)
             codes[source] = code_table[tokens.codes[source.column]]

@@ -589,6 +589,7 @@ class ChainProblem:
     @cached_property
     def _magnitude_exponents(self) -> tuple[int, int]:
         """Upper bounds of log2 of the sum of all features, and of all costs."""
+        # number of summands: entries, and three scores of transitions or boundaries
         count = len(self.values) + 3 * len(self.labels) + 1
         features = max(_max_exponent(self.values), 1) + count.bit_length()
         costs = _max_exponent(self.cost) + _max_exponent(self.cost_scale)

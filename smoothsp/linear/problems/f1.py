@@ -167,6 +167,7 @@ class F1Problem:
                 scaled_gains[members], ratios, probabilities, flip_probabilities
             )
             flip_weights[members] = flip_probabilities
+        # the constant log 2^n centres the entropy: a bound from below
         value = mu * (float(totals[0]) - len(gains) * math.log(2))
         return value, self._gradient_of_flips(flip_weights), float(totals[1])
 

@@ -48,6 +48,7 @@ class LowerBoundProblem(CallbackProblem):
             largest = int(w.argmax())
             psi = np.zeros(d)
             if not 1 + w[largest] > 0:
+                # the gold output, with hinge 0
                 return psi, 0.0, d
             psi[largest] = -1
             return psi, 1.0, largest

@@ -304,6 +304,7 @@ class PartScores:
         """Return gradients of examples as sparse (example, weight, value) entries."""
         _, positions = compute_padded_layout(self.shapes[example_indices])
         part_gradients = gradient.numpy().reshape(-1, self.width)[positions]
+        # duplicates stay separate entries: SparseVector.from_entries sums them
         part, state = np.nonzero(part_gradients)
         rows = self._select_rows(example_indices)
         counts = np.diff(self.part_offsets)[example_indices]

@@ -11,7 +11,7 @@ import torch
 import smoothsp
 import voc_localization
 from localization import figures, synthetic
-from localization.optimizers import EPOCH_METHODS, Method
+from localization.settings import EPOCH_METHODS, Method
 from runs import files
 from smoothsp.models.detection import DECODERS
 from tests.sweeps import thinned

@@ -154,14 +154,14 @@ def k_best(first, last, circuit, rows, scores, scratch, sizes, out):
                     row_value,
                 )
                 # scores are recomputed: clipping keeps them sorted up to the last bit
-                if k and _is_smaller(value_dd[row, k - 1], row_value):
+                if k and _is_smaller_dd(value_dd[row, k - 1], row_value):
                     copy(value_dd[row, k - 1], row_value)
                 if values:
                     rounded[row, k] = row_value[0]
 
 
 @subroutine(optimise=False)
-def _is_smaller(a, b):
+def _is_smaller_dd(a, b):
     """Whether the double-double number a is less than b."""
     return a[0] < b[0] or (a[0] == b[0] and a[1] < b[1])
 

@@ -48,15 +48,15 @@ def max_marginals(first, last, circuit, rows, scores, scratch):
         low, high = definition_range(circuit, rows.roots, lanes)
         gather_scores(scores, B, lanes, x, ones, L)
         max_inside(x, circuit, low, high, ones, L)
-        _fill_with_neg_inf(outside, circuit, low, high, ones, L)
+        _fill_items_with_neg_inf(outside, circuit, low, high, ones, L)
         for lane in range(len(lanes)):
             outside[rows.roots[lanes[lane]] * L + lane] = 0.0
-        _outside(x, outside, circuit, low, high, L)
+        _fill_outside_maxima(x, outside, circuit, low, high, L)
         scatter_to_targets(outside, scores, B, lanes, L)
 
 
 @subroutine
-def _fill_with_neg_inf(outside, circuit, low, high, ones, L):
+def _fill_items_with_neg_inf(outside, circuit, low, high, ones, L):
     """Write -inf to item 0, to leaves, and to definitions ``low`` to ``high``."""
     outside_span, none = span(outside), ones - splat_like(ones, np.inf)
     for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
@@ -66,7 +66,7 @@ def _fill_with_neg_inf(outside, circuit, low, high, ones, L):
 
 
 @subroutine
-def _outside(x, outside, circuit, low, high, L):
+def _fill_outside_maxima(x, outside, circuit, low, high, L):
     """Fill ``outside``: the best score of an output with an item, less the item's x.
 
     The x of leaves is added at the end.

@@ -137,10 +137,10 @@ def _inside_kernel(
     tl.store(m + b_lane, tl.full([LANES], 1.0, dtype))
     tl.store(e + b_lane, tl.zeros([LANES], tl.int32))
     b_max_exponent = tl.zeros([LANES], tl.int32)
-    b_max_exponent = _enter_scores(
+    b_max_exponent = _store_leaf_scores(
         row_scores, b_row * P, b_real, P, m, e, 1, b_max_exponent, HEADS * EDGES, LANES
     )
-    b_max_exponent = _enter_scores(
+    b_max_exponent = _store_leaf_scores(
         shared_scores,
         b_row * 0,
         b_real,
@@ -200,7 +200,7 @@ def _inside_kernel(
 
 
 @triton.jit
-def _enter_scores(
+def _store_leaf_scores(
     scores,
     b_at,
     b_real,
@@ -232,8 +232,8 @@ def _enter_scores(
     return b_max_exponent
 
 
-# share(item) = its marginal over its m: of the root 1 / m, of others the sum over uses
-# of share(defined) m_other 2^(e_item + e_other - e_defined)
+# outside(item) = its marginal over its m: 1 / m at the root, else the sum over uses
+# of outside(defined) m_other 2^(e_item + e_other - e_defined)
 @triton.jit(do_not_specialize=["max_depth", "B", "leaves", "items"])
 def _outside_kernel(
     order,
@@ -290,7 +290,7 @@ def _outside_kernel(
                     b_k = b_e[:, None, :] + tl.load(e + b, mask=is_product, other=0)
                     b_k -= tl.load(e + a, mask=is_product, other=0)
                     b_part = b_outside * (b_other * pow2(b_k, dtype))
-                    # items that no row needs were never written: they hold anything
+                    # items that no row needs were never written, and are arbitrary
                     is_nonzero = (b_outside > 0) & (
                         b_other > 0
                     )  # [HEADS, EDGES, LANES]

@@ -119,8 +119,10 @@ def _max_product_kernel(
     right += chart_offset(items, LANES)
     b_lane = tl.arange(0, LANES)
     tl.store(x + b_lane, tl.zeros([LANES], dtype))
-    _enter_scores(row_scores, b_row * P, b_real, P, x, 1, HEADS * EDGES, LANES)
-    _enter_scores(shared_scores, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES)
+    _store_leaf_scores(row_scores, b_row * P, b_real, P, x, 1, HEADS * EDGES, LANES)
+    _store_leaf_scores(
+        shared_scores, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES
+    )
 
     b_root = tl.load(roots + b_row, mask=b_real, other=0)
     # a level reads results of other threads at lower levels: hence the barriers
@@ -146,7 +148,7 @@ def _max_product_kernel(
                     b_x += tl.load(x + b, mask=is_product, other=none)
                     b_new, b_i = tl.max(b_x, 1, return_indices=True)  # [HEADS, LANES]
                     b_i += k
-                    # of equal products the first, as in the twin
+                    # of equal products the first, as on the CPU
                     better = b_new > b_top
                     b_a_i = b_a[:, None] + b_i * b_step_a[:, None]
                     b_b_i = b_b[:, None] + b_i * b_step_b[:, None]
@@ -172,7 +174,7 @@ def _max_product_kernel(
 
 
 @triton.jit
-def _enter_scores(
+def _store_leaf_scores(
     scores, b_at, b_real, width, x, item, CELLS: tl.constexpr, LANES: tl.constexpr
 ):
     """Write the scores from ``b_at`` on to the items from ``item`` on.
@@ -213,7 +215,7 @@ def _trace_leaves(
 
     Each lane has a stack of items, which begins with the root.
     """
-    b_top = b_is_active.to(tl.int32)  # [LANES]: how many are on the stack
+    b_top = b_is_active.to(tl.int32)  # [LANES]: stack sizes
     b_count = tl.zeros([LANES], tl.int32)
     b_total = tl.zeros([LANES], tl.float64)
     tl.store(stack, b_root, mask=b_is_active)

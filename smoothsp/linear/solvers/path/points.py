@@ -79,6 +79,7 @@ class PointRun:
                 self.limits.progress, self.name, unit=self.unit, **bar_options
             )
             while not self.status and self._move_to_next():
+                # require_finite_certificate raises for overflow.
                 with np.errstate(over="ignore", invalid="ignore"):
                     gap = self.dual_point.run_to_gap(target_gap, self._is_exhausted)
                 if gap is None:
@@ -112,6 +113,7 @@ class PointRun:
         raise NotImplementedError
 
     def _record_point(self) -> None:
+        # The list of points and the dual point must change together.
         with defer_sigint():
             point = self._make_point()
         callback = self.limits.callback

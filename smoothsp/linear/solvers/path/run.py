@@ -141,6 +141,7 @@ class PathRun(PointRun):
             max(math.sqrt(allowed_excess / excess), 1 / _MAX_STEP_CHANGE),
             _MAX_STEP_CHANGE,
         )
+        # A rejected breakpoint must be followed by a smaller step.
         if bound > settings.eps:
             change = min(change, 0.8)
         self.log_step = min(change * log_ratio, _MAX_LOG_STEP)
