@@ -3,12 +3,12 @@
 import io
 import math
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from smoothsp import atomic_files
 from smoothsp.optim import _checks
 
 # Lower limit of a band on a logarithmic axis, as a fraction of the median.
@@ -176,4 +176,9 @@ def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically; make its folder, raise if the path is no file."""
     require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_files.replace(path, content)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -175,7 +175,7 @@ def test_long_sums_keep_what_rounding_takes():
 )
 @pytest.mark.parametrize("has_word", [True, False])
 def test_only_x86_processors_get_instructions_of_x86(has_word, monkeypatch):
-    monkeypatch.setattr(flush_to_zero, "_HAS_WORD", has_word)
+    monkeypatch.setattr(flush_to_zero, "_HAS_MXCSR", has_word)
 
     @njit
     def ask():

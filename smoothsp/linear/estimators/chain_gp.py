@@ -19,7 +19,7 @@ from smoothsp.linear.features import KernelFeatures
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import as_rows
-from smoothsp.linear.solvers import AGM, LBFGS
+from smoothsp.linear.solvers import LBFGS
 
 Floats = NDArray[np.float64]
 # Parameters passed to kernels of scikit-learn, if not None.
@@ -57,8 +57,6 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         Accuracy of the kernel's factor: ``tol`` and ``most`` of
         :class:`~smoothsp.linear.features.KernelFeatures`. A rank below that of the
         kernel is the Nystrom approximation.
-    solver
-        ``"lbfgs"``, or ``"agm"``, Nesterov's method.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
@@ -102,7 +100,8 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     ['far', 'near', 'far']
     """
 
-    SOLVERS: ClassVar[dict[str, Any]] = {"lbfgs": LBFGS, "agm": AGM}
+    SOLVERS: ClassVar[dict[str, Any]] = {"lbfgs": LBFGS}
+    solver = "lbfgs"
 
     def __init__(
         self,
@@ -116,7 +115,6 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         counts: Literal["edges", "positions"] = "edges",
         kernel_tol: float = 1e-10,
         max_rank: int | None = None,
-        solver: Literal["lbfgs", "agm"] = "lbfgs",
         tol: float = 1e-3,
         max_passes: int = 1000,
         solver_options: dict[str, Any] | None = None,
@@ -132,7 +130,6 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         self.counts = counts
         self.kernel_tol = kernel_tol
         self.max_rank = max_rank
-        self.solver = solver
         self.tol = tol
         self.max_passes = max_passes
         self.solver_options = solver_options

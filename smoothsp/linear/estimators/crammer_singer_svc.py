@@ -38,7 +38,7 @@ from smoothsp.linear.problems import MulticlassProblem
 # Names that solvers have for ``certify_every``, if they differ.
 _CERTIFY_OPTION = {
     "bcfw": "refresh_every",
-    **dict.fromkeys(("sgd", "svrg", "casimir"), "evaluate_every"),
+    "sgd": "evaluate_every",
 }
 
 
@@ -61,8 +61,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         sample is a projection onto a simplex, in :math:`O(k \log k)` for k classes. The
         others are those of ``smoothsp.linear.solvers``: ``"bcfw"`` and ``"bmrm"`` stop
         at a certified gap, too; ``"agm"`` smooths the hinge less and less; ``"sgd"``
-        goes from sample to sample, as do ``"svrg"`` and ``"casimir"``, which minimise a
-        smoothed hinge. They compute in float64.
+        goes from sample to sample. They compute in float64.
     tol
         Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
         ``"sgd"`` computes no gap, and stops when two evaluations have not lowered the
@@ -93,7 +92,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         Seed of the sample orders.
     max_epochs
         Maximum number of passes over the samples. None: 1,000 with ``"sgd"``,
-        ``"svrg"`` and ``"casimir"``, and 10,000 with other solvers.
+        10,000 with other solvers.
     certify_every
         Epochs between duality gaps, each of which costs about half an epoch. ``"auto"``
         with ``"dual"``: after the first epoch, and then when the estimated gap is near
@@ -401,7 +400,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> "CrammerSingerSVC":
-        """Make one pass of ``"sgd"`` or ``"svrg"`` over some samples.
+        """Make one pass of ``"sgd"`` over some samples.
 
         The pass begins at the weights so far, those of a ``fit`` included. The
         objective is that of the samples of this call, with the same C. The steps begin

@@ -51,9 +51,8 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     solver
         ``"bcfw"``, which stops at a certified duality gap of the hinge; ``"lbfgs"``,
         which does at one of the likelihood, and for the hinge smooths it over the k
-        best outputs; ``"sgd"``, ``"svrg"`` or ``"casimir"``, the last two on a smoothed
-        hinge, which is then the objective of ``tol`` and ``gap_``; ``"bmrm"``,
-        cutting planes of the hinge; ``"agm"``, Nesterov's method, of either loss.
+        best outputs; ``"sgd"``; ``"bmrm"``, cutting planes of the hinge; ``"agm"``,
+        Nesterov's method, of either loss.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum. ``"sgd"`` computes no gap of the hinge, and stops when the
@@ -63,8 +62,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         multiply it.
     max_passes
         Budget, in passes over the examples; a fit that ends there, above ``tol``,
-        warns. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and ``"lbfgs"``,
-        10,000 with other solvers.
+        warns. None: 1,000 with ``"sgd"`` and ``"lbfgs"``, 10,000 with other solvers.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"`` and ``cache=True`` by default.

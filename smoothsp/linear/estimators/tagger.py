@@ -23,15 +23,13 @@ from smoothsp.linear.estimators.named_weights import NamedWeights
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import Rows, as_rows
-from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, SVRG, CasimirSVRG, Solution
+from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, Solution
 from smoothsp.linear.solvers.sdca import has_duals_for
 
 # Solvers of the structural hinge, by the value of the parameter ``solver``.
 HINGE_SOLVERS: dict[str, Any] = {
     "bcfw": BCFW,
     "sgd": SGD,
-    "svrg": SVRG,
-    "casimir": CasimirSVRG,
     "bmrm": BMRM,
     "agm": AGM,
 }
@@ -39,7 +37,7 @@ HINGE_SOLVERS: dict[str, Any] = {
 HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
 # Maximum number of passes if ``max_passes`` is None, by default and by solver.
 _DEFAULT_MAX_PASSES = 10_000
-_MAX_PASSES_BY_SOLVER = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
+_MAX_PASSES_BY_SOLVER = {"sgd": 1000, "lbfgs": 1000}
 # Fitted numbers in saved files.
 _SAVED_NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
@@ -123,7 +121,7 @@ def instantiate_solver(estimator: Any, **arguments: Any) -> Any:
 
 def supports_partial_fit(estimator: Any) -> bool:
     """Whether the solver visits single examples, as ``partial_fit`` requires."""
-    return estimator.solver in ("sgd", "svrg")
+    return bool(estimator.solver == "sgd")
 
 
 def resolve_partial_fit_classes(
@@ -298,7 +296,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         lengths: Any = None,
         sample_weight: Any = None,
     ) -> "LinearTagger":
-        """Make one pass of ``"sgd"`` or ``"svrg"`` over some sentences.
+        """Make one pass of ``"sgd"`` over some sentences.
 
         The pass starts from the current weights, also after ``fit``. lambda is ``l2``,
         or ``1 / (C n)`` for n sentences in this call. The step sizes begin anew at the

@@ -407,7 +407,7 @@ def test_regularised_solutions_are_proven(kind, strength):
     for a, index_a, c, index_c in shared:
         one, two = at_cells(u[a], index_a), at_cells(u[c], index_c)
         assert_close(one, two, **CLOSE)
-    bound = graph._search(strength).bound
+    bound = graph._run_consensus(strength).bound
     assert_close(found.maximum(), bound, **CLOSE)
 
 
@@ -608,7 +608,7 @@ def test_structures_that_cannot_agree_end():
     value, y, exact, bound = graph.approximate()
     assert value[0] == bound[0] == -torch.inf and exact.all()
     assert (y["tags"][0] == -1).all() and (y["few"][0] == -1).all()
-    assert graph._search(0.0).rounds.max() < 100
+    assert graph._run_consensus(0.0).rounds.max() < 100
     for ask in (graph.relaxed_maximum, lambda: SparseMAP(graph)):
         with pytest.raises(ValueError, match="no relaxed solution of row 0"):
             ask()
@@ -713,7 +713,7 @@ def test_chains_are_searched_alike_by_both_searches(moves, monkeypatch):
 def test_a_round_decodes_each_structure_about_once():
     structures, shared = draw(KINDS[0], 6, B=8)
     for gamma in (0.0, 1.0):
-        found = FactorGraph(structures, shared)._search(gamma)
+        found = FactorGraph(structures, shared)._run_consensus(gamma)
         searched = sum(x.decodes.sum() for x in found.mixtures)
         assert searched <= 1.7 * 3 * found.rounds.sum()
         assert found.rounds.sum() > 20
