@@ -169,7 +169,7 @@ class Engine:
         return used_parts
 
     def sample(self, random_numbers: Tensor) -> Tensor:
-        """Sample labels ``[B, n, ...]`` by inversion of uniforms ``[B, n, ...]``."""
+        """Sample labels ``[B, n, ...]`` from random numbers ``[B, n, ...]``."""
         raise NotImplementedError
 
 
