@@ -134,7 +134,7 @@ class Circuit:
                 raise ValueError(
                     f"define_each: item {factor[late][0]} is used before it is defined"
                 )
-        # a call of its own for each item: items of one call must be independent
+        # a separate call for each item: items of one call must be independent
         self._add_definitions(heads, np.append(0, np.cumsum(size)), left, right, -heads)
 
     def multiply(

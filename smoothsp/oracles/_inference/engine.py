@@ -64,7 +64,7 @@ class Engine:
         raise NotImplementedError
 
     def with_repeated_rows(self: Self, times: int) -> Self:
-        """Return an engine whose ``with_tensors`` takes ``times`` as many rows."""
+        """Return an engine whose ``with_tensors`` takes ``times`` batches of rows."""
         return self
 
     def log_partition_and_marginals(
