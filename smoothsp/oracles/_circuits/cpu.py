@@ -23,7 +23,7 @@ from smoothsp._kernels.circuits.cpu import samples_without_replacement as distin
 from smoothsp._kernels.circuits.cpu import scores as scores_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu import validation
-from smoothsp._kernels.circuits.cpu.scaled_floats import max_exponent
+from smoothsp._kernels.circuits.cpu.scaled_floats import exponent_limit
 from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.double_double import LN2
@@ -88,7 +88,7 @@ def log_partition_and_marginals(
     run_rows(run_chunk, B, batch.work(lanes, SUM_STEPS), group_size=lanes)
     if leaf_dtype == torch.float32 and any(num_out_of_range):
         rows = rows_out_of_range(
-            leaves, batch, out_of_range.numpy(), max_exponent(lanes)
+            leaves, batch, out_of_range.numpy(), exponent_limit(lanes)
         )
         if len(rows):
             float64_leaves = select_rows(leaves, rows).map(lambda x: x.double())
@@ -312,7 +312,7 @@ def max_marginals(leaves: Leaves, batch: CircuitBatch) -> list[Tensor]:
     return results
 
 
-def jvp(
+def log_partition_and_jvps(
     leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, its jvp ``[B]``, and the jvp of marginals ``[B, ...]``.

@@ -155,7 +155,7 @@ def _best(
     return value.to(dtype), as_hi_lo(value), labels, parts
 
 
-def jvp(
+def log_partition_and_jvps(
     leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, its jvp ``[B]``, and the jvp of marginals ``[B, ...]``.
@@ -164,7 +164,12 @@ def jvp(
     the leaves, or ``[B, ...]``.
     """
     result: tuple[Tensor, Tensor, list[Tensor]] = run_on_cpu(
-        leaves.per_row[0], cpu.jvp, leaves, batch, directions, needs_grad
+        leaves.per_row[0],
+        cpu.log_partition_and_jvps,
+        leaves,
+        batch,
+        directions,
+        needs_grad,
     )
     return result
 

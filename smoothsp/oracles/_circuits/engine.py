@@ -77,13 +77,13 @@ class CircuitEngine(Engine):
     def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
         all_needed = [True] * len(directions)
         args = self.leaves, self.batch, Leaves(tuple(directions), ()), all_needed
-        tangents = self.backend.jvp(*args)[2]
+        tangents = self.backend.log_partition_and_jvps(*args)[2]
         return [x.to(self.potentials[0].dtype) for x in tangents]
 
     def entropy(self) -> Tensor:
         none = [False] * len(self.potentials)
         args = self.leaves, self.batch, self.leaves.map(zero_if_infinite), none
-        value, means, _ = self.backend.jvp(*args)
+        value, means, _ = self.backend.log_partition_and_jvps(*args)
         difference: Tensor = value - means
         return difference.clamp(min=0).to(self.potentials[0].dtype)
 

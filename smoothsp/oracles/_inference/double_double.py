@@ -21,7 +21,7 @@ class DoubleDouble(NamedTuple):
     value: Tensor
     hi_lo: Tensor | None = None
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "DoubleDouble":
+    def map_leading_axes(self, change: Callable[[Tensor], Tensor]) -> "DoubleDouble":
         """Apply a function of the first axes to both forms."""
         hi_lo = None if self.hi_lo is None else change(self.hi_lo)
         return DoubleDouble(change(self.value), hi_lo)
