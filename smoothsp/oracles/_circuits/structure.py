@@ -14,9 +14,9 @@ from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._circuits.topology import DeferredTopology, Topology
 from smoothsp.oracles._circuits.validation import (
     first_invalid_output,
+    leaf_and_label_masks,
     usable_labels,
     usable_leaves,
-    usable_leaves_and_labels,
 )
 from smoothsp.oracles._inference import checks, rules
 from smoothsp.oracles._inference.distribution import Distribution
@@ -243,7 +243,7 @@ class CircuitStructure(Distribution):
         return type(self).leaves is not CircuitStructure.leaves
 
     @property
-    def _indexes_potentials(self) -> bool:
+    def _gold_parts_index_potentials(self) -> bool:
         kind = type(self)
         plain = kind.leaves is CircuitStructure.leaves
         return plain and kind.augment is CircuitStructure.augment
@@ -315,7 +315,7 @@ class CircuitStructure(Distribution):
         return torch.where((labels >= 0) & (labels < V), leaf, -1)
 
     @property
-    def _values_per_output(self) -> int:
+    def _memory_values_per_output(self) -> int:
         """Number of values of an output of each row, with its labels and leaves."""
         topology = self._circuit_batch.topology
         each = 1 + topology.labels + topology.max_leaves + math.prod(self.shape)
@@ -408,7 +408,7 @@ class CircuitStructure(Distribution):
         if is_eager_tensor(labels):
             args = (
                 labels.long(),
-                usable_leaves_and_labels(batch),
+                leaf_and_label_masks(batch),
                 batch,
                 leaves_are_labels,
                 base,
@@ -467,7 +467,7 @@ class CircuitStructure(Distribution):
         self._require_valid_outputs(y, resolved)
         return cast(Tensor, resolved.augmented), resolved.used
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         if not (self._inherits_costs(CircuitStructure) and is_eager_tensor(y)):
@@ -476,7 +476,7 @@ class CircuitStructure(Distribution):
         return self._with_augmented_potentials(main), used
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         if is_compiling():
             return self._topology.values
         return self._circuit_batch.topology.leaf_of_label.shape[1]
@@ -552,7 +552,7 @@ class CircuitStructure(Distribution):
         -----
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
-        k = checks.as_output_count("k", k, self._values_per_output)
+        k = checks.as_output_count("k", k, self._memory_values_per_output)
         values, ys, valid = self._decode_topk_hi_lo(k)
         return self._to_dtype(values.value), ys, valid
 
@@ -579,11 +579,12 @@ class CircuitStructure(Distribution):
         outputs that were not drawn before it, by their probabilities. If a row has
         fewer than n outputs, the remaining samples are -1 throughout.
         """
-        n = checks.as_output_count("n", n, self._values_per_output, sampled=True)
+        n = checks.as_output_count("n", n, self._memory_values_per_output, sampled=True)
         generator = checks.as_generator(generator)
         if not checks.as_flag("replace", replace):
             return self._sample_distinct(
-                checks.as_output_count("n", n, self._values_per_output), generator
+                checks.as_output_count("n", n, self._memory_values_per_output),
+                generator,
             )
         size, device = (len(self._first_potentials), n), self._first_potentials.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)

@@ -14,28 +14,32 @@ from smoothsp.oracles._inference.tracing import is_eager
 
 def usable_leaves(batch: CircuitBatch) -> Tensor:
     """Leaves that an output may use, ``[B, P + Q]``; B is 1 if rows are equal."""
-    return usable_leaves_and_labels(batch)[0]
+    return leaf_and_label_masks(batch)[0]
 
 
 def usable_labels(batch: CircuitBatch) -> Tensor:
     """Labels that a usable leaf sets, ``[B, N]``; ``[1, N]`` if all rows are equal."""
-    return usable_leaves_and_labels(batch)[1]
+    return leaf_and_label_masks(batch)[1]
 
 
-def usable_leaves_and_labels(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
+def leaf_and_label_masks(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
     """``usable_leaves`` and ``usable_labels``, cached by root or by batch."""
     if not batch.has_shared_root:
         if batch.usable_parts is None:
-            batch.usable_parts = _find_usable(batch.topology, batch.rows.roots)
+            batch.usable_parts = _compute_leaf_and_label_masks(
+                batch.topology, batch.rows.roots
+            )
         return batch.usable_parts
     cache = batch.topology.usable_parts
     root = int(batch.rows.roots[0]) if len(batch.roots) else 0
     if root not in cache:
-        cache[root] = _find_usable(batch.topology, np.array([root]))
+        cache[root] = _compute_leaf_and_label_masks(batch.topology, np.array([root]))
     return cache[root]
 
 
-def _find_usable(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _compute_leaf_and_label_masks(
+    topology: Topology, roots: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
     # cached results outlive transforms, which must not wrap them
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
