@@ -151,7 +151,7 @@ def log_partition(structure: Any) -> DoubleDouble:
 
 
 def _hi_lo_method(structure: Any, name: str) -> Any:
-    """Return the method ``_NAME_hi_lo``; None if undefined or traced.
+    """Return the double-double form of a method; None if undefined or traced.
 
     None also if a subclass overrides the public method, which is then called instead.
     """

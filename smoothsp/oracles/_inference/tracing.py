@@ -1,4 +1,4 @@
-"""Predicates: whether anything is tracing, and whether kernels may read a tensor."""
+"""Predicates: whether anything traces, and whether kernels may read a tensor."""
 
 import torch
 from torch import Tensor
