@@ -28,7 +28,8 @@ def forward_backward_log_space(
     """Fill ``marginals`` and ``edges`` as ``forward_backward``; return mu log Z.
 
     ``log_beta`` becomes ``log b``; ``terms_scratch`` holds the terms of one sum.
-    Forward, backward, then marginals of pairs and of positions, with a and b not normalised:
+    Forward, backward, then marginals of pairs and of positions, with a and b not
+    normalised:
 
         log a_t(j)     = U(t, j) / mu + log sum_i exp(log a_{t-1}(i) + A(i, j) / mu)
         log b_{t-1}(i) = log sum_j exp(A(i, j) / mu + U(t, j) / mu + log b_t(j))
