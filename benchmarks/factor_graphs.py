@@ -343,7 +343,7 @@ def effort() -> None:
     print("| --- | --- | --- | --- | --- |")
     for name in INSTANCES:
         graph = check(name, 32)
-        found = graph._search(0.0)
+        found = graph._run_consensus(0.0)
         rounds, decodes = found.rounds.double(), found.decodes.double()
         each = decodes.mean() / len(graph.structures)
         print(

@@ -30,84 +30,28 @@ FILE is 5,050 words of GloVe 6B in 50 dimensions. Other losses:
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from ner.settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from corpora import toy_corpus, wnut17
 from ner import report, word_vectors
+from ner.settings import Config
 from runs import options, terminal
-from runs.outputs import Outputs
 from smoothsp.data import SplitFiles, Splits, read_splits
 from smoothsp.models import Tagger
 from smoothsp.models.features import normalise
-from smoothsp.models.tagger_options import NetworkOptions, Options, TrainingOptions
+from smoothsp.models.tagger_options import Options
 from smoothsp.run_folder import is_main_process, require_free
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: str | None = None
-    """Folder of CoNLL files, or wnut17 to download it; default: a generated corpus."""
-    train: str | None = None
-    """File to train on, in place of --data; with --dev."""
-    dev: str | None = None
-    """File that chooses the best model; with --train."""
-    test: str | None = None
-    """File to score the best model on; with --train."""
-    column: str | None = None
-    """Column of the tags: its number from 1 (from the end if negative), its name, or a
-    key of the last column of CoNLL-U. Detected if not given."""
-    word_column: str | None = None
-    """Column of the words, by number or name; detected if not given."""
-    encoding: str | None = None
-    """Encoding of all files; if not given, UTF-8 or else latin-1."""
-    skip_bad: bool = False
-    """Leave out sentences that cannot be read, with a warning that counts them."""
-    unknown: str | None = None
-    """Tag that marks untagged words in training files, such as ?."""
-
-
-@dataclass(frozen=True)
-class Model(NetworkOptions):
-    """Architecture and features."""
-
-    embeddings: str | None = None
-    """Text file of word vectors, as GloVe publishes them, to start from."""
-    encoder: str | None = None
-    """Pretrained encoder of transformers to fine-tune: a folder or a name."""
-    tokenizer: Literal["treebank", "blanks"] = "treebank"
-    """How texts are split into words: as in the Penn Treebank, or at white space."""
-
-
-@dataclass(frozen=True)
-class Training(TrainingOptions):
-    """Training and evaluation."""
-
-    seed: int = 1
-    """Seed of the initial weights, the order of sentences and the dropout."""
-    devices: int = 1
-    """Processes that share each batch: one for each GPU, or for each core."""
-
-
-@dataclass(frozen=True)
-class Output(Outputs):
-    """Output files."""
-
-    out: Path = Path("runs/conll_ner")
-    """Folder of the model, the checkpoint, the metrics and the figure."""
-
-
-# Fields of a dataclass are those of its last base first.
-@dataclass(frozen=True)
-class Config(Output, Training, Model, Data):
-    """Train a named-entity tagger."""
 
 
 def main(config: Config) -> dict[str, float]:
@@ -118,7 +62,7 @@ def main(config: Config) -> dict[str, float]:
         splits.train,
         splits.dev,
         encoder=config.encoder,
-        vectors=vectors(config.embeddings, splits),
+        vectors=load_vectors(config.embeddings, splits),
         tokenizer=config.tokenizer,
         out=config.out,
         resume=config.resume,
@@ -150,11 +94,11 @@ def load(config: Config) -> Splits:
     return read_splits(folder, **layout)
 
 
-def vectors(path: str | None, splits: Splits) -> dict[str, Any]:
+def load_vectors(path: str | None, splits: Splits) -> dict[str, Any]:
     """Read the vectors of the words of a corpus."""
     if path is None:
         return {}
-    words = {w for part in splits for one in part for w in one.words}
+    words = {w for part in splits for sentence in part for w in sentence.words}
     return word_vectors.read(path, {normalise(word) for word in words})
 
 

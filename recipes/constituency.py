@@ -27,16 +27,20 @@ running code. ``checkpoint.ckpt`` is for ``--resume``. At the end it writes
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from parsing.constituency_settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import fields
 
-from parsing import names, phrases, report
+from parsing import nested_entities, phrase_grammar, report
+from parsing.constituency_settings import Config
 from runs import arguments, options, terminal
-from runs.outputs import Outputs
 from smoothsp.data import ConstituencyTree, read_trees
 from smoothsp.data.splits import find_splits
 from smoothsp.data.trees import read_folder
@@ -45,50 +49,9 @@ from smoothsp.models.tree_options import ConstituencyOptions
 from smoothsp.run_folder import is_main_process, require_free
 
 
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: str | None = None
-    """Folder of bracketed files, or of columns with --nested; default: drawn trees."""
-    held_out: int = 20
-    """With --data: number of bracketed files, the last ones, held out for scoring."""
-    columns: tuple[str, ...] = ()
-    """With --nested: these columns of tags, by number or name, the outer one first; all
-    that there are if not given."""
-    skip_bad: bool = False
-    """With --nested: leave out sentences that cannot be read."""
-
-
-@dataclass(frozen=True)
-class Training(ConstituencyOptions):
-    """Model and training."""
-
-    encoder: str | None = None
-    """A pretrained encoder of transformers, by folder or name, to fine-tune."""
-    seed: int = 1
-    """Seed of the initial weights, the order of sentences and the dropout."""
-    devices: int = 1
-    """Processes that share each batch: one for each GPU, or for each core."""
-
-
-@dataclass(frozen=True)
-class Output(Outputs):
-    """Output files."""
-
-    out: Path = Path("runs/constituency")
-    """Folder of the checkpoint, the model and the metrics."""
-
-
-# Fields of a dataclass are those of its last base first.
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Train a constituency parser."""
-
-
 def main(config: Config) -> dict[str, float]:
     """Train; return the numbers of the best model."""
-    arguments.at_least(config, held_out=1)
+    arguments.require_at_least(config, held_out=1)
     if config.columns and not config.nested:
         raise ValueError("columns: expected --nested beside it, got none")
     require_free(config.out, config.resume, config.overwrite)
@@ -110,17 +73,17 @@ def main(config: Config) -> dict[str, float]:
         raise KeyboardInterrupt
     if not is_main_process():
         return {}
-    return report.constituents(config.out, parser, train, dev)
+    return report.report_constituents(config.out, parser, train, dev)
 
 
 def load(config: Config) -> tuple[list[ConstituencyTree], list[ConstituencyTree]]:
     if config.data is None:
-        return names.make() if config.nested else phrases.make()
+        return nested_entities.make() if config.nested else phrase_grammar.make()
     if not config.nested:
         return read_folder(config.data, config.held_out)
     files = find_splits(config.data)
-    given = {"columns": config.columns, "skip_bad": config.skip_bad}
-    return read_trees(files.train, **given), read_trees(files.dev, **given)
+    options = {"columns": config.columns, "skip_bad": config.skip_bad}
+    return read_trees(files.train, **options), read_trees(files.dev, **options)
 
 
 def command_line() -> None:

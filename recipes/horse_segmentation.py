@@ -27,23 +27,26 @@ Structured SVMs", for the linear model, its features and its solver.
 """
 
 if __name__ == "__main__":
-    from runs import start
+    from runs import sigint
 
-    start.quietly()
+    sigint.default_sigint()
+
+    from runs import start
+    from segmentation.settings import Config
+
+    start.read_options(Config)
 
 import io
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from runs import arguments, files, options, terminal
-from runs.interrupts import stopping, whole
-from runs.outputs import Outputs
-from segmentation import drawn, linear, report
+from runs.interrupts import print_resume_hint, raise_if_interrupted
+from segmentation import linear, report, synthetic
 from segmentation.examples import Part, checksum, load, prepare, split
+from segmentation.settings import Config
 from smoothsp.checkpoints import read, require_same, write
 from smoothsp.linear.solvers import PathPoint
 from smoothsp.models import Segmenter
@@ -51,69 +54,14 @@ from smoothsp.run_folder import CHECKPOINT, held, require_free
 
 DRAWN, DRAWN_SIDE, DRAWN_SUPERPIXELS = 100, 128, 150
 # Masks by part and name, and further content of metrics.json.
-Found = tuple[dict[str, dict[str, list[np.ndarray]]], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """Folder of images and masks; default: drawn animals."""
-    limit: int | None = None
-    """Maximum number of images, in random order; default: all, or 100 drawn ones."""
-    side: int = 240
-    """Longest side of the resized images in pixels; drawn images have 128."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """Architecture and features."""
-
-    model: Literal["linear", "network"] = "linear"
-    """A structured SVM, or a convolutional network."""
-    superpixels: int = 300
-    """Approximate number per image; half as many for drawn images."""
-    backbone: Literal["small", "efficientnet-lite0"] = "small"
-    """With network: the convolutional feature extractor."""
-    weights: str = "imagenet"
-    """With efficientnet-lite0: imagenet for those of its package, a file, or random."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    cost: Literal["balanced", "pixels"] = "balanced"
-    """Cost of wrong pixels: balanced over both classes, or equal for all pixels."""
-    loss: Literal["hinge", "cross-entropy"] = "hinge"
-    """With network: a loss of the graph, or of each superpixel separately."""
-    eps: float = 0.1
-    """With linear: suboptimality of the objective along the path."""
-    tol: float = 0.01
-    """With linear: the duality gap at the chosen lambda."""
-    epochs: int = 12
-    """With network: passes over the training images."""
-    seed: int = 1
-    """Seed of the initial weights and the order of images."""
-
-
-@dataclass(frozen=True)
-class Output(Outputs):
-    """Output files."""
-
-    out: Path = Path("runs/horse_segmentation")
-    """Folder of the checkpoint, the model, the numbers and the figures."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Model, Data):
-    """Train a segmenter."""
+MasksAndMetrics = tuple[dict[str, dict[str, list[np.ndarray]]], dict[str, Any]]
 
 
 def main(config: Config) -> dict[str, float]:
     """Train; return the scores of the images for model selection and for the test."""
-    arguments.at_least(config, side=32, superpixels=2, epochs=1, seed=0, limit=3)
+    arguments.require_at_least(
+        config, side=32, superpixels=2, epochs=1, seed=0, limit=3
+    )
     for name in ("eps", "tol"):
         if not 0 < getattr(config, name) < 1:
             value = getattr(config, name)
@@ -121,46 +69,48 @@ def main(config: Config) -> dict[str, float]:
     require_free(config.out, config.resume, config.overwrite)
     if config.data is None:
         side, count = DRAWN_SIDE, min(config.superpixels, DRAWN_SUPERPIXELS)
-        examples = drawn.make(config.limit or DRAWN)
+        examples = synthetic.make(config.limit or DRAWN)
     else:
         side, count = config.side, config.superpixels
         examples = load(config.data, config.limit, side)
     sets = prepare(split(examples), count, config.model == "linear")
     sizes = [len(graph.sizes) for graph in sets["train"].graphs]
-    counts = ", ".join(f"{len(own)} {part}" for part, own in sets.items())
+    counts = ", ".join(
+        f"{len(part_images)} {part}" for part, part_images in sets.items()
+    )
     print(f"{counts} images, {np.mean(sizes):.0f} superpixels each")
     if config.model == "linear":
         with held(config.out):
-            masks, more = fit_linear(config, sets)
+            masks, metrics = fit_linear(config, sets)
     else:
-        masks, more = train_network(config, sets, side, count)
-    rows = report.tables(sets, masks)
-    print(f"\n{report.printed(rows)}")
+        masks, metrics = train_network(config, sets, side, count)
+    rows = report.score_tables(sets, masks)
+    print(f"\n{report.to_markdown(rows)}")
     ours = list(masks["test"])[-1]
     title = f"{ours}: {len(sets['test'])} held-out images, from best to worst"
     sheet = config.out / "sheet.png"
     report.sheet(sheet, sets["test"].examples, masks["test"][ours], title)
-    files.write_json(config.out / "metrics.json", {"scores": rows} | more)
+    files.write_json(config.out / "metrics.json", {"scores": rows} | metrics)
     print(f"\nsee {config.out}: metrics.json, sheet.png")
     result = {
         f"{part}_{name}": x for part in rows for name, x in rows[part][ours].items()
     }
-    known = rows["test"]["mean mask"]
-    return result | {f"test_mean_mask_{name}": x for name, x in known.items()}
+    baseline = rows["test"]["mean mask"]
+    return result | {f"test_mean_mask_{name}": x for name, x in baseline.items()}
 
 
 def train_network(
     config: Config, sets: dict[str, Part], side: int, count: int
-) -> Found:
+) -> MasksAndMetrics:
     names = ("backbone", "weights", "cost", "loss", "epochs", "seed")
     names += ("out", "resume", "overwrite")
-    given = {name: getattr(config, name) for name in names}
+    options = {name: getattr(config, name) for name in names}
     segmenter = Segmenter.train(
         sets["train"].examples,
         sets["dev"].examples,
         side=side,
         superpixels=count,
-        **given,
+        **options,
     )
     if segmenter.about["interrupted"]:
         raise KeyboardInterrupt
@@ -175,32 +125,34 @@ def train_network(
     return masks, segmenter.about
 
 
-def fit_linear(config: Config, sets: dict[str, Part]) -> Found:
+def fit_linear(config: Config, sets: dict[str, Part]) -> MasksAndMetrics:
     """The path over lambda, and both models at the lambda that is best on dev."""
-    parts = {part: own.examples for part, own in sets.items()}
+    parts = {part: subset.examples for part, subset in sets.items()}
     names = ("superpixels", "model", "cost", "seed", "eps", "tol")
     settings = {"data": checksum(parts)}
     settings |= {name: getattr(config, name) for name in names}
-    place = config.out / CHECKPOINT
+    checkpoint = config.out / CHECKPOINT
     rows, state, done = [], None, False
     if config.resume:
-        saved = read(place)
-        require_same(place, saved.get("settings"), settings)
-        rows, state, done = saved["rows"], unpacked(saved["path"]), saved["whole"]
-        print(f"resuming {place}")
+        saved = read(checkpoint)
+        require_same(checkpoint, saved.get("settings"), settings)
+        rows, state, done = saved["rows"], unpack_state(saved["path"]), saved["whole"]
+        print(f"resuming {checkpoint}")
     train, dev = sets["train"], sets["dev"]
-    problem = linear.problem_of(train.graphs, train.golds, config.cost)
+    problem = linear.build_problem(train.graphs, train.gold_labels, config.cost)
 
-    def save(state: dict[str, Any], whole: bool) -> None:
-        content = {"settings": settings, "rows": rows, "whole": whole}
-        write(place, content | {"path": packed(state)})
+    def save(state: dict[str, Any], is_complete: bool) -> None:
+        content = {"settings": settings, "rows": rows, "whole": is_complete}
+        write(checkpoint, content | {"path": pack_state(state)})
 
-    def reached(point: PathPoint) -> None:
+    def record_point(point: PathPoint) -> None:
         row = {"lam": point.lam, "gap": point.gap, "primal": point.primal}
         row |= {"calls": point.oracle_calls / len(problem)}
-        for part, own in (("train", train), ("dev", dev)):
-            found = own.scores(own.masks(linear.labels_of(point.w, own.graphs)))
-            row |= {f"{part}_{name}": value for name, value in found.items()}
+        for part, subset in (("train", train), ("dev", dev)):
+            scores = subset.scores(
+                subset.masks(linear.predict_labels(point.w, subset.graphs))
+            )
+            row |= {f"{part}_{name}": value for name, value in scores.items()}
         rows.append(row | {"seconds": point.seconds})
         save(point.state, False)
         print(
@@ -211,41 +163,43 @@ def fit_linear(config: Config, sets: dict[str, Part]) -> Found:
         )
 
     if not done:
-        path = linear.path(config.eps, config.seed, reached)
-        with stopping("the last lambda"):
-            found = whole(path.solve(problem, resume=state))
-        print(f"path: {found.status}")
-        save(found.state, True)
+        path = linear.regularisation_path(config.eps, config.seed, record_point)
+        with print_resume_hint("the last lambda"):
+            solution = raise_if_interrupted(path.solve(problem, resume=state))
+        print(f"path: {solution.status}")
+        save(solution.state, True)
     chosen = max(rows, key=lambda row: row["dev_iou"])["lam"]
     print(f"lambda {chosen:.4g} has the best dev IoU; solving it to {config.tol:g}")
     masks: dict[str, dict[str, list[np.ndarray]]] = {"dev": {}, "test": {}}
-    ends = {}
+    solved = {}
     for name, neighbours in (("superpixels alone", False), ("linear, graph cut", True)):
-        with stopping("the path"):
-            found = linear.solve(problem, chosen, config.tol, config.seed, neighbours)
-        calls = found.oracle_calls / len(problem)
-        ends[name] = {"lam": chosen, "primal": found.primal, "gap": found.gap}
-        ends[name]["calls"] = calls
+        with print_resume_hint("the path"):
+            solution = linear.solve(
+                problem, chosen, config.tol, config.seed, neighbours
+            )
+        calls = solution.oracle_calls / len(problem)
+        solved[name] = {"lam": chosen, "primal": solution.primal, "gap": solution.gap}
+        solved[name]["calls"] = calls
         print(
-            f"{name}: objective {found.primal:.4f}, gap {found.gap:.4f}, {calls:.0f}"
-            f" calls an image, {found.status}"
+            f"{name}: objective {solution.primal:.4f}, gap {solution.gap:.4f},"
+            f" {calls:.0f} calls an image, {solution.status}"
         )
-        for part, own in masks.items():
+        for part, subset in masks.items():
             graphs = sets[part].graphs
-            own[name] = sets[part].masks(linear.labels_of(found.w, graphs))
+            subset[name] = sets[part].masks(linear.predict_labels(solution.w, graphs))
     figure = config.out / "path.png"
-    report.along_path(figure, rows, chosen, f"{len(train)} images")
-    return masks, {"settings": settings, "history": rows, "solved": ends}
+    report.draw_path(figure, rows, chosen, f"{len(train)} images")
+    return masks, {"settings": settings, "history": rows, "solved": solved}
 
 
-def packed(state: dict[str, Any]) -> torch.Tensor:
+def pack_state(state: dict[str, Any]) -> torch.Tensor:
     """Arrays of a solver as the bytes of one file without pickle."""
     sink = io.BytesIO()
     np.savez(sink, **state)
     return torch.frombuffer(bytearray(sink.getbuffer()), dtype=torch.uint8)
 
 
-def unpacked(content: torch.Tensor) -> dict[str, np.ndarray]:
+def unpack_state(content: torch.Tensor) -> dict[str, np.ndarray]:
     with np.load(io.BytesIO(content.numpy().tobytes())) as arrays:
         return dict(arrays)
 

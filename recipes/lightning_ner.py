@@ -1,9 +1,14 @@
 """Train a named-entity tagger with Lightning; --help lists the options."""
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from ner.lightning_settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
 import zlib
 from collections.abc import Iterator
@@ -20,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from corpora import toy_corpus
 from ner.lightning_settings import Config, Optimizer
-from ner.report import in_bioes
+from ner.report import convert_to_bioes
 from runs import arguments, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
 from smoothsp.checkpoints import read, require_same
@@ -34,7 +39,7 @@ from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
 from smoothsp.run_folder import held, require_free
 from smoothsp.training import seed_all
 
-BATCH, HIDDEN = 8, 0.5
+BATCH, HIDDEN_FRACTION = 8, 0.5
 REMEDY = "Lower --rate, or train with --optimizer adam"
 
 
@@ -60,7 +65,7 @@ class Sentences(Dataset, Sampler):
             seed_all(self.seed or 0, self.epoch if self.seed is not None else 0)
             batches = self.corpus.shuffled_batches(self.size)
             if self.seed is not None:
-                self.hidden = self.rare & (torch.rand(len(self.rare)) < HIDDEN)
+                self.hidden = self.rare & (torch.rand(len(self.rare)) < HIDDEN_FRACTION)
         yield from batches
 
     def __getitem__(self, sentences: Tensor) -> Batch:
@@ -94,14 +99,14 @@ class Data(pl.LightningDataModule):
         self.seed = seed
         self.parts = {}
         for part, sentences in (("train", splits.train), ("dev", splits.dev)):
-            tags = in_bioes([s.tags for s in sentences])
+            tags = convert_to_bioes([s.tags for s in sentences])
             self.parts[part] = [s.words for s in sentences], tags
         words, tags = self.parts["train"]
-        kinds = sorted({tag[2:] for row in tags for tag in row if tag != "O"})
-        self.labels = ["O", *(f"{p}-{kind}" for kind in kinds for p in "BIES")]
+        types = sorted({tag[2:] for row in tags for tag in row if tag != "O"})
+        self.labels = ["O", *(f"{p}-{kind}" for kind in types for p in "BIES")]
         self.vocabulary = Vocabulary.from_sentences(words, [])
-        held_out = (tag for row in self.parts["dev"][1] for tag in row)
-        unseen_labels.warn("dev", held_out, self.labels)
+        dev_tags = (tag for row in self.parts["dev"][1] for tag in row)
+        unseen_labels.warn("dev", dev_tags, self.labels)
 
     def state_dict(self) -> dict[str, Any]:
         return {"data": f"checksum {zlib.crc32(repr(self.parts).encode()):08x}"}
@@ -140,14 +145,14 @@ class OuterIterations(ProxLinear):
 
     def __init__(self, tagger: "Tagger", loader: DataLoader, rate: float) -> None:
         # steps of the subproblem are of length rate, and leave its centre by 100 times
-        own = {"smoothness": 1 / rate, "adaptive": False, "epochs": 1}
-        super().__init__(Potentials(tagger), 100 * rate, **own)
+        subproblem = {"smoothness": 1 / rate, "adaptive": False, "epochs": 1}
+        super().__init__(Potentials(tagger), 100 * rate, **subproblem)
         self.tagger, self.loader = tagger, loader
 
     def closure(self, batch: Batch) -> Tensor:
         emissions, head = self.model(batch)
-        given = emissions, batch.tags, batch.mask, self.tagger.criterion
-        loss = functional_call(self.tagger.head, head, given)
+        inputs = emissions, batch.tags, batch.mask, self.tagger.criterion
+        loss = functional_call(self.tagger.head, head, inputs)
         loss.backward()
         return loss
 
@@ -168,7 +173,7 @@ class Tagger(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.first: float | None = None  # mean loss of the first epoch
+        self.first_loss: float | None = None  # mean loss of the first epoch
         self.losses: list[float] = []
         self.embedding = nn.Embedding(UNKNOWN + 1 + len(vocabulary["words"]), 50)
         self.lstm = nn.LSTM(50, 50, batch_first=True, bidirectional=True)
@@ -195,30 +200,30 @@ class Tagger(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         mean = sum(self.losses) / len(self.losses)
-        self.first, self.losses = self.first or mean, []
-        require_sound(mean, self.hparams.rate, self.first, REMEDY)
+        self.first_loss, self.losses = self.first_loss or mean, []
+        require_sound(mean, self.hparams.rate, self.first_loss, REMEDY)
 
     def on_save_checkpoint(self, saved: dict[str, Any]) -> None:
-        saved["loss of the first epoch"] = self.first
+        saved["loss of the first epoch"] = self.first_loss
 
     def on_load_checkpoint(self, saved: dict[str, Any]) -> None:
-        self.first = saved["loss of the first epoch"]
+        self.first_loss = saved["loss of the first epoch"]
 
     def on_validation_epoch_start(self) -> None:
-        self.seen: list[tuple[list[str], list[str]]] = []
+        self.tag_pairs: list[tuple[list[str], list[str]]] = []
 
     def validation_step(self, batch: Batch) -> None:
-        pairs = self.named(batch.tags, batch), self.predict_step(batch)
-        self.seen += zip(*pairs, strict=True)
+        pairs = self.tag_names(batch.tags, batch), self.predict_step(batch)
+        self.tag_pairs += zip(*pairs, strict=True)
 
     def on_validation_epoch_end(self) -> None:
-        f1 = span_f1(*zip(*self.seen, strict=True))[2] if self.seen else 0.0
+        f1 = span_f1(*zip(*self.tag_pairs, strict=True))[2] if self.tag_pairs else 0.0
         self.log("f1", f1, prog_bar=True, sync_dist=True)  # of ranks: their mean
 
     def predict_step(self, batch: Batch) -> list[list[str]]:
-        return self.named(self.head.decode(self(batch), batch.mask).tags, batch)
+        return self.tag_names(self.head.decode(self(batch), batch.mask).tags, batch)
 
-    def named(self, tags: Tensor, batch: Batch) -> list[list[str]]:
+    def tag_names(self, tags: Tensor, batch: Batch) -> list[list[str]]:
         name = [*self.hparams.labels, "?"]  # -1 is a label that training lacks
         rows = zip(tags.tolist(), batch.mask.sum(1).tolist(), strict=True)
         return [[name[tag] for tag in row[:length]] for row, length in rows]
@@ -240,7 +245,7 @@ class Tagger(pl.LightningModule):
 
 
 def main(config: Config) -> dict[str, float]:
-    arguments.at_least(config, epochs=1, seed=0)
+    arguments.require_at_least(config, epochs=1, seed=0)
     out, seed, last = config.out, config.seed, config.checkpoint
     require_free(out, config.resume, config.overwrite, last.name)
     with held(out):
@@ -248,24 +253,35 @@ def main(config: Config) -> dict[str, float]:
         pl.seed_everything(seed)
         columns = {x: getattr(config, x) for x in ("column", "word_column", "skip_bad")}
         corpus = Data(config.data, seed, **columns)
-        run = {x: getattr(config, x) for x in ("optimizer", "rate", "epochs", "seed")}
-        given = run | corpus.state_dict()
-        began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
-        require_same(last, began, given if config.resume else {})
-        model = Tagger(asdict(corpus.vocabulary), corpus.labels, **run)
-        one = {"dirpath": out, "enable_version_counter": False}  # replaces old files
-        best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)
-        calls = [Snapshots(), best, ModelCheckpoint(save_last=True, **one)]
-        whole = {
+        hyper_parameters = {
+            x: getattr(config, x) for x in ("optimizer", "rate", "epochs", "seed")
+        }
+        settings = hyper_parameters | corpus.state_dict()
+        began = settings | saved.get("hyper_parameters", {}) | saved.get("Data", {})
+        require_same(last, began, settings if config.resume else {})
+        model = Tagger(asdict(corpus.vocabulary), corpus.labels, **hyper_parameters)
+        checkpoint_options = {
+            "dirpath": out,
+            "enable_version_counter": False,
+        }  # replaces old files
+        best = ModelCheckpoint(
+            filename="best", monitor="f1", mode="max", **checkpoint_options
+        )
+        callbacks = [
+            Snapshots(),
+            best,
+            ModelCheckpoint(save_last=True, **checkpoint_options),
+        ]
+        trainer_options = {
             "max_epochs": config.epochs,
             "default_root_dir": out,
-            "callbacks": calls,
+            "callbacks": callbacks,
         }
         if config.optimizer == "prox-linear":
-            whole["limit_train_batches"] = 1  # its step is over all of them
-        trainer = pl.Trainer(**whole)
+            trainer_options["limit_train_batches"] = 1  # its step is over all of them
+        trainer = pl.Trainer(**trainer_options)
         try:
-            with interrupts.raised(lambda: trainer.interrupted):
+            with interrupts.raise_keyboard_interrupt(lambda: trainer.interrupted):
                 trainer.fit(model, corpus, ckpt_path=last if config.resume else None)
         except RuntimeError as error:
             if "lower lr" not in str(error):

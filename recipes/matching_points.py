@@ -19,15 +19,18 @@ Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from matching.settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,17 +38,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from matching import baselines, drawings, points, report, views
+from matching import baselines, points, report, synthetic, views
 from matching.network import PairScores
-from matching.points import Kind, Pair
+from matching.points import Pair
+from matching.settings import Config, Loss
 from runs import arguments, files, options, terminal
-from runs.outputs import Outputs
 from smoothsp import losses
 from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import Matching
 from smoothsp.training import fit, seed_all
 
-Loss = Literal["hinge", "hinge-l2", "perturbed", "softmax"]
 MU, TOP_K, SAMPLES = 1.0, 5, 8
 BATCH, RATE, WARM_UP = 4, 2e-3, 100
 DRAWN = {"train": 120, "dev": 40, "test": 40}
@@ -54,56 +56,10 @@ PARTS = ("train", "train", "train", "dev", "test")
 Images = tuple[np.ndarray, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """Folder of images; default: drawn ones."""
-    images: int = 200
-    """Maximum number of images of the folder."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """Architecture and features."""
-
-    features: Kind = "sift"
-    """Key point detector and descriptor of OpenCV."""
-    points: int = 40
-    """Maximum number of points per view."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    loss: Loss = "hinge"
-    """What is minimised; l2 says how the hinge is smoothed, softmax takes each point of
-    the first view by itself."""
-    epochs: int = 12
-    """Passes over the pairs of views."""
-    seed: int = 1
-    """Seed of the initial weights and the order of pairs."""
-
-
-@dataclass(frozen=True)
-class Output(Outputs):
-    """Output files."""
-
-    out: Path = Path("runs/matching_points")
-    """Folder of the checkpoint, the weights, the numbers and the figure."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Model, Data):
-    """Learn to match key points of two views."""
-
-
 def main(config: Config) -> dict[str, float]:
     """Train; return the scores of the test pairs."""
-    arguments.at_least(config, epochs=1, images=5, points=2, seed=0)
-    with config.held():
+    arguments.require_at_least(config, epochs=1, images=5, points=2, seed=0)
+    with config.locked():
         return train(config)
 
 
@@ -111,36 +67,38 @@ def load(config: Config) -> dict[str, list[tuple[Images, Pair]]]:
     """Pairs of views by part; the views do not depend on the seed."""
     parts: dict[str, list[tuple[Images, Pair]]] = {"train": [], "dev": [], "test": []}
     if config.data is None:
-        wanted = [(part, n) for part, count in DRAWN.items() for n in range(count)]
+        parts_and_seeds = [
+            (part, n) for part, count in DRAWN.items() for n in range(count)
+        ]
         sources = [
-            (part, number, lambda n=number: drawings.draw(n))
-            for number, (part, _) in enumerate(wanted)
+            (part, number, lambda n=number: synthetic.draw(n))
+            for number, (part, _) in enumerate(parts_and_seeds)
         ]
     else:
-        paths = views.images_of(config.data, config.images)
+        paths = views.list_images(config.data, config.images)
         sources = [
             (PARTS[number % 5], number, lambda path=path: views.read(path))
             for number, path in enumerate(paths)
         ]
     for part, number, image_of in tqdm(sources, "points", leave=False, disable=None):
         image = image_of()
-        view = views.other_view(image, np.random.default_rng([number, 0]))
+        view = views.random_view(image, np.random.default_rng([number, 0]))
         first = points.detect(image, config.features, config.points)
-        second = points.detect(view.image, config.features, config.points, view.seen)
-        pair = points.pair_of(first, second, view.homography)
+        second = points.detect(view.image, config.features, config.points, view.visible)
+        pair = points.build_pair(first, second, view.homography)
         parts[part].append(((image, view.image), pair))
     return parts
 
 
-def criterion_of(loss: Loss) -> nn.Module:
+def build_loss(loss: Loss) -> nn.Module:
     if loss == "softmax":
-        return EachRow()
+        return RowCrossEntropy()
     if loss == "perturbed":
         return losses.PerturbedLoss(SAMPLES)
     return losses.StructuralHinge(losses.L2(MU, TOP_K) if loss == "hinge-l2" else None)
 
 
-class EachRow(nn.Module):
+class RowCrossEntropy(nn.Module):
     """Cross-entropy of each point's partner, whoever else has it."""
 
     def forward(self, matching: Matching, columns: Tensor) -> Tensor:
@@ -155,7 +113,7 @@ class EachRow(nn.Module):
 def train(config: Config) -> dict[str, float]:
     parts = load(config)
     pairs = {name: [pair for _, pair in rows] for name, rows in parts.items()}
-    settings = settings_of(config, pairs)
+    settings = run_settings(config, pairs)
     seed_all(config.seed, 0)
     network = PairScores(pairs["train"][0].first.descriptors.shape[1])
     print(
@@ -164,22 +122,22 @@ def train(config: Config) -> dict[str, float]:
         f"{mean(int((p.columns >= 0).sum()) for p in pairs['train']):.0f} are in both;"
         f" {sum(p.numel() for p in network.parameters()):,} weights"
     )
-    criterion = criterion_of(config.loss)
+    criterion = build_loss(config.loss)
 
     def loss(numbers: Tensor) -> Tensor:
         batch = points.batch([pairs["train"][n] for n in numbers.tolist()])
         return criterion(network(batch), batch["columns"])
 
     def save(_: dict[str, Any]) -> None:
-        place = config.out / "model.safetensors"
-        files.write(place, lambda sink: sink.write(to_safetensors(network)))
+        path = config.out / "model.safetensors"
+        files.write(path, lambda sink: sink.write(to_safetensors(network)))
 
     batches = -(-len(pairs["train"]) // BATCH)
     fitted = fit(
         network,
         loss,
         lambda: torch.randperm(len(pairs["train"])).split(BATCH),
-        lambda: baselines.scores(pairs["dev"], matched(network, pairs["dev"])),
+        lambda: baselines.scores(pairs["dev"], predict_matches(network, pairs["dev"])),
         monitor="f1",
         optimizer=torch.optim.Adam(network.parameters(), RATE, betas=(0.9, 0.95)),
         epochs=config.epochs,
@@ -192,13 +150,17 @@ def train(config: Config) -> dict[str, float]:
     )
     if fitted.interrupted:
         raise KeyboardInterrupt
-    held_out = pairs["test"]
-    found = {"matching, learned scores": matched(network, held_out)}
-    found["each point alone, same scores"] = matched(network, held_out, alone=True)
-    for name, way in baselines.WAYS.items():
-        found[name] = [way(pair) for pair in held_out]
-    images = [own for own, _ in parts["test"]]
-    return report.write(config.out, settings, fitted.history, held_out, images, found)
+    test_pairs = pairs["test"]
+    predictions = {"matching, learned scores": predict_matches(network, test_pairs)}
+    predictions["each point alone, same scores"] = predict_matches(
+        network, test_pairs, independent=True
+    )
+    for name, baseline in baselines.BASELINES.items():
+        predictions[name] = [baseline(pair) for pair in test_pairs]
+    images = [images_of_pair for images_of_pair, _ in parts["test"]]
+    return report.write(
+        config.out, settings, fitted.history, test_pairs, images, predictions
+    )
 
 
 def mean(numbers: Any) -> float:
@@ -207,27 +169,27 @@ def mean(numbers: Any) -> float:
 
 
 @torch.no_grad()
-def matched(
-    model: nn.Module, pairs: Sequence[Pair], alone: bool = False
+def predict_matches(
+    model: nn.Module, pairs: Sequence[Pair], independent: bool = False
 ) -> list[Tensor]:
     """The column of each row, -1 for none; ``alone`` lets rows share columns."""
-    found = []
+    predictions = []
     for pair in pairs:
         matching = model(points.batch([pair]))
         columns = matching.decode()[1][0]
-        if alone:
+        if independent:
             columns = matching.scores[0].argmax(1)
             columns = torch.where(columns == len(pair.second), -1, columns)
-        found.append(columns)
-    return found
+        predictions.append(columns)
+    return predictions
 
 
-def settings_of(config: Config, pairs: dict[str, list[Pair]]) -> dict[str, Any]:
+def run_settings(config: Config, pairs: dict[str, list[Pair]]) -> dict[str, Any]:
     """Settings that determine the results; --resume requires equal settings."""
     digest, count = 0, 0
     for pair in (pair for part in pairs.values() for pair in part):
         count += 1
-        for x in (pair.first.places, pair.second.places, pair.columns):
+        for x in (pair.first.positions, pair.second.positions, pair.columns):
             digest = zlib.crc32(x.numpy().tobytes(), digest)
     names = ("features", "points", "loss", "epochs", "seed")
     data = f"{count} pairs of views with checksum {digest:08x}"

@@ -18,65 +18,33 @@ tables 4 to 6. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from multiclass.settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from multiclass import datasets as multiclass_sets
 from multiclass import fits, report
-from multiclass import sets as multiclass_sets
-from multiclass.sets import Samples
+from multiclass.datasets import Samples
+from multiclass.settings import Config
 from runs import arguments, options, terminal
-from runs.cells import Cells
-from runs.outputs import OutputsOfFits
+from runs.result_store import ResultStore
 from smoothsp.data import unseen_labels
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: tuple[Path, ...] = ()
-    """LIBSVM files, or folders of MNIST's idx files; default: scikit-learn's digits."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    log2_c: tuple[int, ...] = tuple(range(-6, 4))
-    """The values of C, as powers of two."""
-    tolerances: tuple[float, ...] = (0.09, 0.009, 0.0009)
-    """Tolerances of fits, relative to the duality gap after the first epoch."""
-    limit: float = 60.0
-    """Time limit of a fit in seconds; longer fits of the same kind are skipped."""
-    seed: int = 0
-    """Seed of the order of the samples."""
-
-
-@dataclass(frozen=True)
-class Output(OutputsOfFits):
-    """Output files."""
-
-    out: Path = Path("runs/multiclass_svm")
-    """Folder of tables, figures and numbers."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Accuracy for each C and tolerance."""
 
 
 def main(config: Config) -> dict[str, float]:
     """Fit and report; the chief numbers come back."""
     check(config)
-    with config.held():
+    with config.locked():
         return compare(config)
 
 
@@ -94,16 +62,16 @@ def compare(config: Config) -> dict[str, float]:
             f" first dot, got {count} called {name}. Rename one, or give it to another"
             " run"
         )
-    cells = Cells(config.checkpoint, settings_of(config, sets), config.resume)
+    store = ResultStore(config.checkpoint, settings_of(config, sets), config.resume)
     fits.warm_up(sets[0])
-    with cells.filling():
-        fill(config, cells, sets)
-    return cells.use(lambda: report.write(config, sets, cells))
+    with store.print_resume_hint():
+        fill(config, store, sets)
+    return store.reraise_with_path(lambda: report.write(config, sets, store))
 
 
 def check(config: Config) -> None:
-    arguments.at_least(config, seed=0)
-    arguments.different(config, "log2_c", "tolerances")
+    arguments.require_at_least(config, seed=0)
+    arguments.require_distinct(config, "log2_c", "tolerances")
     for name in ("log2_c", "tolerances"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")
@@ -129,7 +97,7 @@ def settings_of(config: Config, sets: list[Samples]) -> dict[str, Any]:
     }
 
 
-def fill(config: Config, cells: Cells, sets: list[Samples]) -> None:
+def fill(config: Config, store: ResultStore, sets: list[Samples]) -> None:
     """Compute the cells that are not there yet."""
     bar = tqdm(disable=None, unit="fit")
     bar.total = len(sets) * len(config.log2_c) * len(config.tolerances)
@@ -137,17 +105,22 @@ def fill(config: Config, cells: Cells, sets: list[Samples]) -> None:
         for samples in sets:
             for tolerance in sorted(config.tolerances, reverse=True):
                 for log2_c in sorted(config.log2_c):
-                    score(config, cells, samples, log2_c, tolerance, bar)
+                    score(config, store, samples, log2_c, tolerance, bar)
 
 
 def score(
-    config: Config, cells: Cells, samples: Samples, log2_c: int, tolerance: float, bar
+    config: Config,
+    store: ResultStore,
+    samples: Samples,
+    log2_c: int,
+    tolerance: float,
+    bar,
 ) -> None:
     """Test accuracy of a fit; of none if an easier one was given up."""
     bar.set_description(f"{samples.name}, C = 2^{log2_c}, tolerance {tolerance:g}")
     bar.update()
     key = samples.score_key(log2_c, tolerance)
-    if key in cells:
+    if key in store:
         return
     easier = (
         samples.score_key(c, t)
@@ -155,12 +128,12 @@ def score(
         for c in config.log2_c
         if c <= log2_c and t >= tolerance
     )
-    known = (cells[name] for name in easier if name in cells)
-    if any(cell.get("accuracy", 0) is None for cell in known):
-        cells.keep(key, {"accuracy": None})
+    others = (store[name] for name in easier if name in store)
+    if any(cell.get("accuracy", 0) is None for cell in others):
+        store.put(key, {"accuracy": None})
         return
     about = 2.0**log2_c, tolerance, config.seed, config.limit, bar.set_postfix_str
-    cells.keep(key, fits.score(samples, *about))
+    store.put(key, fits.score(samples, *about))
 
 
 def command_line() -> None:

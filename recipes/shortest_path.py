@@ -23,17 +23,20 @@ Results: ``docs/results/decisions.md``.
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from decisions.settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
 import csv
 import io
 import textwrap
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,186 +46,141 @@ from matplotlib.patches import Patch
 from tqdm import tqdm
 
 from decisions import linear_models, problems
-from decisions.linear_models import METHODS, with_ones
+from decisions.linear_models import append_ones
+from decisions.settings import METHODS, Config
 from runs import arguments, files, options, terminal
-from runs.axes import tidy
-from runs.cells import Cells
-from runs.outputs import OutputsOfFits
+from runs.axes import style_axes
+from runs.result_store import ResultStore
 
-Method = Literal["least-squares", "spo+", "perturbed", "interpolation"]
-Name = Literal["shortest-path", "knapsack"]
 COLOURS = dict(zip(METHODS, ("#777777", "#d55e00", "#0072b2", "#009e73"), strict=True))
 # of a size, a setting and a method the regrets of all seeds
 Regrets = dict[tuple[str, str, str], list[float]]
 
 
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    problem: Name = "shortest-path"
-    """Type of the decision problem."""
-    data: Path | None = None
-    """An .npz file; default: the generator of the paper."""
-    degrees: tuple[int, ...] = (1, 2, 4, 6, 8)
-    """Degrees of the polynomial."""
-    noises: tuple[float, ...] = (0.0, 0.5)
-    """Half-widths of the multiplicative noise of costs."""
-    sizes: tuple[int, ...] = (100, 1000, 5000)
-    """Numbers of training examples; a quarter more choose the step size."""
-    test: int = 1000
-    """Number of test examples."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training and evaluation."""
-
-    methods: tuple[Method, ...] = METHODS
-    """Methods to compare."""
-    seeds: int = 5
-    """Number of runs of each setting."""
-    steps: int = 500
-    """Number of steps of each fit, with batches of 32 examples."""
-    seed: int = 1
-    """First seed."""
-
-
-@dataclass(frozen=True)
-class Output(OutputsOfFits):
-    """Output files."""
-
-    out: Path = Path("runs/shortest_path")
-    """Folder of the numbers, the table and the figure."""
-
-
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Compare linear cost predictions by least squares and by decision losses."""
-
-
 def main(config: Config) -> dict[str, float]:
     """Run what is missing; mean regrets by size, setting and method come back."""
-    arguments.at_least(
+    arguments.require_at_least(
         config, degrees=1, noises=0, sizes=8, test=1, seeds=1, steps=1, seed=0
     )
     for noise in config.noises:
         if not noise <= 1:
             raise ValueError(f"noises: expected at most 1, got {noise:g}")
-    arguments.different(config, "methods", "degrees", "noises", "sizes")
-    with config.held():
+    arguments.require_distinct(config, "methods", "degrees", "noises", "sizes")
+    with config.locked():
         names = "problem", "degrees", "noises", "test", "seeds", "steps", "seed"
         settings = {name: getattr(config, name) for name in names}
         if config.data is not None:
             settings["data"] = zlib.crc32(config.data.read_bytes())
-        cells = Cells(config.checkpoint, settings, config.resume)
-        with cells.filling():
-            run(config, cells)
-        return cells.use(lambda: report(config, cells))
+        store = ResultStore(config.checkpoint, settings, config.resume)
+        with store.print_resume_hint():
+            run(config, store)
+        return store.reraise_with_path(lambda: report(config, store))
 
 
-def run(config: Config, cells: Cells) -> None:
+def run(config: Config, store: ResultStore) -> None:
     """Fit what the cells lack: each cell is all runs of a size and a method."""
     seeds = [config.seed + i for i in range(config.seeds)]
-    todo = [(size, method) for size in sizes_of(config) for method in config.methods]
-    todo = [(size, m) for size, m in todo if f"{size}, {m}" not in cells]
+    todo = [(size, method) for size in size_names(config) for method in config.methods]
+    todo = [(size, m) for size, m in todo if f"{size}, {m}" not in store]
     with tqdm(total=len(todo) * config.steps, disable=None, unit="step") as bar:
-        known = ""
+        current_size = ""
         for size, method in todo:
             bar.set_description(f"{size}, {method}")
-            if size != known:
-                known = size
+            if size != current_size:
+                current_size = size
                 if config.data is not None:
-                    problem, *given = problems.read(config.data, config.problem)
-                    parts = problems.parts_of(problem, *given, seeds)
+                    problem, *arrays = problems.read(config.data, config.problem)
+                    parts = problems.split_by_seed(problem, *arrays, seeds)
                 else:
                     problem = problems.PROBLEMS[config.problem]()
                     n = int(size)
                     counts = {"train": n, "dev": n // 4, "test": config.test}
-                    runs = [(d, e, s) for d, e in settings_of(config) for s in seeds]
-                    parts = problems.drawn(problem, counts, runs)
+                    runs = [(d, e, s) for d, e in noise_settings(config) for s in seeds]
+                    parts = problems.generate(problem, counts, runs)
             weights = linear_models.fit(
                 method, problem, parts, config.steps, config.seed, bar.update
             )
-            predicted = with_ones(parts["test"].features) @ weights
+            predicted = append_ones(parts["test"].features) @ weights
             regrets = parts["test"].regret(problem, predicted)
             if not regrets.isfinite().all():
                 raise ValueError(f"{size}, {method}: expected finite regrets, got NaN")
-            begun = linear_models.least_squares(parts["train"])
-            unmoved = (weights == begun).flatten(1).all(1)
-            cell = {"regret": regrets.tolist(), "least_squares": unmoved.tolist()}
-            cells.keep(f"{size}, {method}", cell)
+            start = linear_models.least_squares(parts["train"])
+            is_unchanged = (weights == start).flatten(1).all(1)
+            cell = {"regret": regrets.tolist(), "least_squares": is_unchanged.tolist()}
+            store.put(f"{size}, {method}", cell)
 
 
-def sizes_of(config: Config) -> list[str]:
+def size_names(config: Config) -> list[str]:
     return ["file"] if config.data is not None else [str(n) for n in config.sizes]
 
 
-def settings_of(config: Config) -> list[tuple[int, float]]:
+def noise_settings(config: Config) -> list[tuple[int, float]]:
     return [(degree, noise) for noise in config.noises for degree in config.degrees]
 
 
-def report(config: Config, cells: Cells) -> dict[str, float]:
+def report(config: Config, store: ResultStore) -> dict[str, float]:
     """Write numbers and figure, print the table; the means come back."""
     names = ["file"]
     if config.data is None:
-        names = [f"degree {d}, noise {e:g}" for d, e in settings_of(config)]
-    found: Regrets = {}
-    for size in sizes_of(config):
+        names = [f"degree {d}, noise {e:g}" for d, e in noise_settings(config)]
+    regrets: Regrets = {}
+    for size in size_names(config):
         for method in config.methods:
-            every = cells[f"{size}, {method}"]["regret"]
+            all_runs = store[f"{size}, {method}"]["regret"]
             for number, name in enumerate(names):
-                mine = every[number * config.seeds : (number + 1) * config.seeds]
-                found[size, name, method] = [float(x) for x in mine]
-    write(config.out / "regret.csv", found)
-    draw(config, found)
-    print(table(config, names, found))
-    print_unmoved(config, cells)
-    return {", ".join(key): float(np.mean(x)) for key, x in found.items()}
+                mine = all_runs[number * config.seeds : (number + 1) * config.seeds]
+                regrets[size, name, method] = [float(x) for x in mine]
+    write(config.out / "regret.csv", regrets)
+    draw(config, regrets)
+    print(table(config, names, regrets))
+    print_unchanged(config, store)
+    return {", ".join(key): float(np.mean(x)) for key, x in regrets.items()}
 
 
-def print_unmoved(config: Config, cells: Cells) -> None:
+def print_unchanged(config: Config, store: ResultStore) -> None:
     """Print which runs end with the weights of least squares, where they begin."""
-    kept = []
-    for size in sizes_of(config):
+    unchanged = []
+    for size in size_names(config):
         for method in config.methods:
-            runs = cells[f"{size}, {method}"]["least_squares"]
+            runs = store[f"{size}, {method}"]["least_squares"]
             if method != "least-squares" and any(runs):
-                kept.append(f"{method} in {sum(runs)} of {len(runs)} at size {size}")
-    if kept:
+                unchanged.append(
+                    f"{method} in {sum(runs)} of {len(runs)} at size {size}"
+                )
+    if unchanged:
         print(
             "\nruns that keep the weights of least squares, as no step had less regret"
-            f" on the examples that choose: {', '.join(kept)}"
+            f" on the examples that choose: {', '.join(unchanged)}"
         )
 
 
-def write(path: Path, found: Regrets) -> None:
+def write(path: Path, regrets_by_key: Regrets) -> None:
     """A line for each run."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["size", "setting", "method", "seed", "regret"])
-    for key, regrets in found.items():
+    for key, regrets in regrets_by_key.items():
         lines.writerows([*key, seed, f"{x:.6g}"] for seed, x in enumerate(regrets))
     files.write(path, lambda sink: sink.write(text.getvalue().encode()))
 
 
-def table(config: Config, names: list[str], found: Regrets) -> str:
+def table(config: Config, names: list[str], regrets: Regrets) -> str:
     """Mean normalised regrets in percent, as Markdown."""
     lines = [
         f"| size | setting | {' | '.join(config.methods)} |",
         "|" + " --- |" * (2 + len(config.methods)),
     ]
-    for size in sizes_of(config):
+    for size in size_names(config):
         for name in names:
-            means = [np.mean(found[size, name, method]) for method in config.methods]
-            cells = " | ".join(f"{100 * x:.2f}" for x in means)
-            lines.append(f"| {size} | {name} | {cells} |")
+            means = [np.mean(regrets[size, name, method]) for method in config.methods]
+            store = " | ".join(f"{100 * x:.2f}" for x in means)
+            lines.append(f"| {size} | {name} | {store} |")
     return "\n".join(lines)
 
 
-def draw(config: Config, found: Regrets) -> None:
+def draw(config: Config, regrets: Regrets) -> None:
     """Boxes of the seeds: a row of panels for each noise, a column for each size."""
-    sizes = sizes_of(config)
+    sizes = size_names(config)
     noises = [0.0] if config.data is not None else list(config.noises)
     columns = min(len(config.methods), 2 * len(sizes))
     # wide enough for the legend
@@ -238,7 +196,7 @@ def draw(config: Config, found: Regrets) -> None:
             else:
                 names = {str(d): f"degree {d}, noise {noise:g}" for d in config.degrees}
                 panel.set(title=f"n = {size}, noise {noise:g}", xlabel="degree")
-            boxes(panel, size, names, config.methods, found)
+            draw_boxes(panel, size, names, config.methods, regrets)
         row[0].set(ylabel="normalised regret (%)")
     handles = [Patch(color=COLOURS[method], label=method) for method in config.methods]
     figure.legend(
@@ -247,20 +205,20 @@ def draw(config: Config, found: Regrets) -> None:
     files.write_figure(config.out / "regret.png", figure, dpi=120)
 
 
-def boxes(
+def draw_boxes(
     panel: Axes,
     size: str,
     columns: dict[str, str],
     methods: tuple[str, ...],
-    found: Regrets,
+    regrets: Regrets,
 ) -> None:
     width = 0.8 / len(methods)
     for number, method in enumerate(methods):
         shift = (number - (len(methods) - 1) / 2) * width
         x = np.arange(len(columns)) + shift
-        y = [100 * np.array(found[size, name, method]) for name in columns.values()]
+        y = [100 * np.array(regrets[size, name, method]) for name in columns.values()]
         colour = COLOURS[method]
-        if all(len(some) == 1 for some in y):
+        if all(len(values) == 1 for values in y):
             panel.plot(x, y, "o", color=colour, clip_on=False)
             continue
         # boxes without height are lines of their colour, too
@@ -280,7 +238,7 @@ def boxes(
     panel.set(xticks=range(len(columns)), xticklabels=list(columns))
     panel.set_xlim(-0.6, len(columns) - 0.4)
     panel.set_ylim(bottom=0)
-    tidy(panel)
+    style_axes(panel)
 
 
 def command_line() -> None:

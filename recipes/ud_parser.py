@@ -26,16 +26,20 @@ minutes of CPU time of one core: UAS 88.91, LAS 85.89. With MiniLM-L6 as the enc
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from parsing.dependency_settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import fields
 
-from parsing import grammar, report
+from parsing import dependency_grammar, report
+from parsing.dependency_settings import Config
 from runs import options, terminal
-from runs.outputs import Outputs
 from smoothsp.data import read_dependencies
 from smoothsp.data.dependencies import find_treebank
 from smoothsp.models import Parser
@@ -43,49 +47,10 @@ from smoothsp.models.tree_options import ParserOptions
 from smoothsp.run_folder import is_main_process, require_free
 
 
-@dataclass(frozen=True)
-class Data:
-    """Input files."""
-
-    data: str | None = None
-    """Folder of CoNLL-U files; default: sentences drawn from a small grammar."""
-    skip_bad: bool = False
-    """Leave out sentences that cannot be read, and name them."""
-    root: str | None = None
-    """Relation of the root in the files, which is read as root; if not given, the one
-    that all words with head 0 and no others have."""
-
-
-@dataclass(frozen=True)
-class Training(ParserOptions):
-    """Model and training."""
-
-    encoder: str | None = None
-    """A pretrained encoder of transformers, by folder or name, to fine-tune."""
-    seed: int = 1
-    """Seed of the initial weights, the order of sentences and the dropout."""
-    devices: int = 1
-    """Processes that share each batch: one for each GPU, or for each core."""
-
-
-@dataclass(frozen=True)
-class Output(Outputs):
-    """Output files."""
-
-    out: Path = Path("runs/ud_parser")
-    """Folder of the checkpoint, the model, the metrics and the figure."""
-
-
-# Fields of a dataclass are those of its last base first.
-@dataclass(frozen=True)
-class Config(Output, Training, Data):
-    """Train a dependency parser."""
-
-
 def main(config: Config) -> dict[str, float]:
     """Train; return the numbers of the best model."""
     require_free(config.out, config.resume, config.overwrite)
-    train, dev = grammar.make()
+    train, dev = dependency_grammar.make()
     if config.data:
         train, dev = (
             read_dependencies(path, skip_bad=config.skip_bad, root=config.root)
@@ -105,12 +70,12 @@ def main(config: Config) -> dict[str, float]:
         raise KeyboardInterrupt
     if not is_main_process():
         return {}
-    found = {
+    parses_by_structure = {
         name: parser.parse([tree.words for tree in dev], structure=name)
         for name in parser.structures
     }
-    return report.dependencies(
-        config.out, parser.about, train, dev, found, config.structure
+    return report.report_dependencies(
+        config.out, parser.about, train, dev, parses_by_structure, config.structure
     )
 
 

@@ -38,23 +38,35 @@ twelve numbers. Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":
+    from runs import sigint
+
+    sigint.default_sigint()
+
+    from localization.settings import Config
     from runs import start
 
-    start.quietly()
+    start.read_options(Config)
 
+from localization import epoch_optimizers, report, synthetic
 from localization import folder as localization_folder
-from localization import outer, report, toy
 from localization.folder import Folder
-from localization.optimizers import OUTER, callbacks_of
-from localization.settings import Config, check, options_of, trained, values
+from localization.optimizers import build_callbacks, training_options
+from localization.settings import (
+    EPOCH_METHODS,
+    Config,
+    optimizer_values,
+    require_compatible,
+    trained_part,
+)
 from runs import options, terminal
+from smoothsp.models.box_images import cache_folder
 from smoothsp.models.localiser import Localiser
 from smoothsp.run_folder import require_free
 
 
 def main(config: Config) -> dict[str, float]:
     """Train; return the numbers of the best model."""
-    check(config)
+    require_compatible(config)
     require_free(config.out, config.resume, config.overwrite)
     folder = load(config)
     print(folder.summary())
@@ -68,22 +80,23 @@ def main(config: Config) -> dict[str, float]:
 
 def load(config: Config) -> Folder:
     """Read the images, or draw some."""
-    place, kind = config.data, config.kind
+    folder, kind = config.data, config.kind
+    cache = config.cache or cache_folder()
     if config.download:
-        place = localization_folder.download(place or config.cache / "voc2007")
-    if place is None:
-        place = toy.make(config.cache, toy.SIZES)
-        kind = toy.CLASS if config.objects == "one" else None
-    return localization_folder.read(place, kind, config.skip_bad)
+        folder = localization_folder.download(folder or cache / "voc2007")
+    if folder is None:
+        folder = synthetic.make(cache, synthetic.SIZES)
+        kind = synthetic.CLASS if config.objects == "one" else None
+    return localization_folder.read(folder, kind, config.skip_bad)
 
 
 def train(config: Config, folder: Folder) -> Localiser:
-    if config.objects == "one" and config.optimizer in OUTER:
-        return outer.train(config, folder.lists)
+    if config.objects == "one" and config.optimizer in EPOCH_METHODS:
+        return epoch_optimizers.train(config, folder.lists)
     trainer = None
     if config.objects == "one":
-        convex = trained(config) == "linear"
-        calls = callbacks_of(config.optimizer, values(config), convex)
+        convex = trained_part(config) == "linear"
+        calls = build_callbacks(config.optimizer, optimizer_values(config), convex)
         trainer = {"callbacks": calls}
     try:
         return Localiser.train(
@@ -93,7 +106,7 @@ def train(config: Config, folder: Folder) -> Localiser:
             resume=config.resume,
             overwrite=config.overwrite,
             trainer=trainer,
-            **options_of(config),
+            **training_options(config),
         )
     except RuntimeError as error:
         if "lower lr" not in str(error):

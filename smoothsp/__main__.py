@@ -1,4 +1,4 @@
-"""``python -m smoothsp``: the same as the command ``smoothsp``."""
+"""``python -m smoothsp`` runs the command ``smoothsp``."""
 
 from smoothsp.command_line import command
 

@@ -1,4 +1,4 @@
-"""Checkpoints of training runs: written in one step, read without running code."""
+"""Checkpoints of training runs: written atomically, loaded without running code."""
 
 import io
 import zipfile
@@ -22,9 +22,9 @@ def write(path: Path, state: Mapping[str, Any]) -> None:
     Raises
     ------
     OSError
-        If the file cannot be written; the one that was there is untouched then.
+        If the file cannot be written; an existing file then stays as it is.
     """
-    # in memory first: all that can fail below is the disk
+    # serialise in memory first, so that only the disk can fail below
     content = io.BytesIO()
     torch.save(state, content)
     try:
@@ -33,42 +33,42 @@ def write(path: Path, state: Mapping[str, Any]) -> None:
     except OSError as error:
         raise OSError(
             f"{path}: expected to write {content.tell():,} bytes, got"
-            f" {error.strerror or error}. The file that was there is untouched"
+            f" {error.strerror or error}. The existing file is unchanged"
         ) from error
 
 
 def read(path: Path) -> dict[str, Any]:
     """Return the dictionary that was saved, on the CPU, with no NaN in its tensors.
 
-    No code that the file may hold is run.
+    Code in the file is not run (``weights_only=True``).
 
     Raises
     ------
     ValueError
-        If the file is damaged, or no such dictionary.
+        If the file is damaged, or does not contain a dictionary.
     """
     content = io.BytesIO(path.read_bytes())
     try:
         with zipfile.ZipFile(content) as parts:
-            # torch reads them without a look at their checksums
+            # torch.load does not verify the checksums of the archive
             if damaged := parts.testzip():
                 raise ValueError(f"wrong checksum of {damaged}")
         content.seek(0)
         state = torch.load(content, map_location="cpu", weights_only=True)
         if not isinstance(state, dict):
             raise TypeError(f"a {type(state).__name__}")
-    # damaged and edited files may fail at any place of the readers
+    # a damaged file can raise any exception inside zipfile and torch.load
     except Exception as error:
         raise ValueError(
             f"{path}: expected the checkpoint of a run, got another kind of file or a"
             f" damaged one ({type(error).__name__}:"
             f" {' '.join(str(error).split())[:300]}). {ANEW}"
         ) from error
-    for place, tensor in _named_tensors(state, "the checkpoint"):
+    for name, tensor in _named_tensors(state, "the checkpoint"):
         if tensor.is_floating_point() and tensor.isnan().any():
             raise ValueError(
                 f"{path}: expected numbers, got NaN in {int(tensor.isnan().sum())} of"
-                f" {tensor.numel()} places of {place}. The training diverged, or the"
+                f" {tensor.numel()} places of {name}. The training diverged, or the"
                 " file was edited"
             )
     return state
@@ -96,6 +96,7 @@ def require_same(path: Path, began: Any, settings: Mapping[str, Any]) -> None:
 
 
 def _named_tensors(state: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of nested dictionaries and lists, with dotted names."""
     if isinstance(state, Tensor):
         yield name, state
     elif isinstance(state, dict | list | tuple):

@@ -13,8 +13,8 @@ from smoothsp.schemes import Alias, Scheme
 
 __all__ = ["Constraints", "bio", "regular"]
 
-# Prefix and type of a label that is forbidden everywhere.
-NEVER = ("", "")
+# Stands for the prefix and type of a label that is forbidden at every position.
+FORBIDDEN = ("", "")
 
 
 class _Masks(NamedTuple):
@@ -88,13 +88,15 @@ def bio(
         )
     for label in forbidden:
         if label not in labels:
-            known = ", ".join(map(repr, labels))
-            raise ValueError(f"forbidden: expected some of {known}, got {label!r}")
+            expected = ", ".join(map(repr, labels))
+            raise ValueError(f"forbidden: expected some of {expected}, got {label!r}")
     parts = [
-        NEVER if label in forbidden else schemes.split_tag(label) for label in labels
+        FORBIDDEN if label in forbidden else schemes.split_tag(label)
+        for label in labels
     ]
-    fitting = schemes.compatible_schemes(prefix for prefix, kind in parts if prefix)
-    guess: Scheme = next(iter(fitting), "BIOES")
+    compatible = schemes.compatible_schemes(prefix for prefix, kind in parts if prefix)
+    # no scheme has all the prefixes: BIOES, whose error lists most prefixes
+    guess: Scheme = next(iter(compatible), "BIOES")
     chosen = guess if scheme is None else schemes.resolve_scheme(scheme)
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if (
@@ -102,28 +104,29 @@ def bio(
             and label not in forbidden
             and (prefix not in schemes.PREFIXES[chosen] or label == f"{prefix}-")
         ):
-            known = schemes.allowed_tags_text(chosen)
+            expected = schemes.allowed_tags_text(chosen)
             raise ValueError(
-                f"labels: expected {known} for {chosen}, got {label!r}; if no real "
+                f"labels: expected {expected} for {chosen}, got {label!r}; if no real "
                 f"position has it, constraints.bio(labels, forbidden=[{label!r}])"
             )
     roles = [
         (schemes.CANONICAL_PREFIX.get(prefix, prefix), kind) for prefix, kind in parts
     ]
+    # a sequence begins after O and ends before O
     outside = ("O", "")
-    start = [_may_follow(outside, b, chosen) for b in roles]
-    moves = [_may_follow(a, b, chosen) for a in roles for b in roles]
-    end = [_may_follow(a, outside, chosen) for a in roles]
+    start = [_is_allowed_pair(outside, b, chosen) for b in roles]
+    transitions = [_is_allowed_pair(a, b, chosen) for a in roles for b in roles]
+    end = [_is_allowed_pair(a, outside, chosen) for a in roles]
     if labels and not (any(start) and any(end)):
-        known = ", ".join(map(repr, labels))
+        expected = ", ".join(map(repr, labels))
         raise ValueError(
             f"labels: expected some that may start and end a sequence of {chosen}, "
-            f"got {known} with forbidden = {[*forbidden]}"
+            f"got {expected} with forbidden = {[*forbidden]}"
         )
-    square = _bools(moves).reshape(len(roles), len(roles))
-    found = Constraints(_bools(start), square, _bools(end))
-    found.labels = tuple(labels)
-    return found
+    square = _bool_tensor(transitions).reshape(len(roles), len(roles))
+    constraints = Constraints(_bool_tensor(start), square, _bool_tensor(end))
+    constraints.labels = tuple(labels)
+    return constraints
 
 
 def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularLanguage:
@@ -170,25 +173,28 @@ def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularL
     return RegularLanguage(as_label_list(labels), pattern)
 
 
-def _bools(values: list[bool]) -> Tensor:
-    # said aloud, since nothing at all would be of floats
+def _bool_tensor(values: list[bool]) -> Tensor:
+    """Return a bool tensor, also of an empty list."""
+    # torch.tensor([]) without a dtype is float
     return torch.tensor(values, dtype=torch.bool)
 
 
 def as_label_list(labels: object) -> list[str]:
-    """Labels by their numbers, of a sequence or of ``id2label``."""
+    """Return the labels in the order of their numbers, from a list or ``id2label``."""
     if isinstance(labels, str) or not isinstance(labels, Sequence | Mapping):
-        found = type(labels).__name__
-        raise TypeError(f"labels: expected a sequence or id2label, got {found}")
+        type_name = type(labels).__name__
+        raise TypeError(f"labels: expected a sequence or id2label, got {type_name}")
     values = list(labels.values() if isinstance(labels, Mapping) else labels)
     wrong = [label for label in values if not isinstance(label, str)]
     if wrong:
-        hint = "; that is label2id: hand over id2label" if values != [*labels] else ""
+        hint = (
+            "; this looks like label2id, pass id2label" if values != [*labels] else ""
+        )
         raise TypeError(f"labels: expected strings, got {wrong[0]!r}{hint}")
-    for place, label in enumerate(values):
-        if (first := values.index(label)) < place:
+    for index, label in enumerate(values):
+        if (first := values.index(label)) < index:
             raise ValueError(
-                f"labels: expected different ones, got {label!r} at {first} and {place}"
+                f"labels: expected different ones, got {label!r} at {first} and {index}"
             )
     if not isinstance(labels, Mapping):
         return values
@@ -202,18 +208,26 @@ def as_label_list(labels: object) -> list[str]:
     return [numbered[number] for number in expected]
 
 
-def _may_follow(a: tuple[str, str], b: tuple[str, str], scheme: Scheme) -> bool:
-    """May b follow a? The outside of a sequence counts as O."""
-    if NEVER in (a, b):
+def _is_allowed_pair(
+    previous: tuple[str, str], following: tuple[str, str], scheme: Scheme
+) -> bool:
+    """Return whether ``following`` may stand after ``previous``.
+
+    Both are (canonical prefix, type). The start and the end of a sequence count as O.
+    """
+    if FORBIDDEN in (previous, following):
         return False
-    same = a[1] == b[1]
-    continues = same and a[0] in "BI" and b[0] in "IE"
+    same = previous[1] == following[1]
+    continues = same and previous[0] in "BI" and following[0] in "IE"
+    # in BIO only I is restricted: it continues a span
     if scheme == "BIO":
-        return b[0] != "I" or continues
+        return following[0] != "I" or continues
     if scheme == "IOE2":
-        return a[0] != "I" or continues
+        return previous[0] != "I" or continues
+    # B is written only between two spans of one type that touch (Ramshaw and Marcus)
     if scheme == "IOB1":
-        return b[0] != "B" or same
+        return following[0] != "B" or same
     if scheme == "IOE1":
-        return a[0] != "E" or same
-    return continues or (a[0] in "OES" and b[0] in "OBS")
+        return previous[0] != "E" or same
+    # BIOES and its renamings: after O, E, S only O, B, S
+    return continues or (previous[0] in "OES" and following[0] in "OBS")

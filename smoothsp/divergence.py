@@ -1,4 +1,4 @@
-"""Detection of divergence: a loss that is not finite or ten times its start."""
+"""Detection of divergence: a loss that is not finite, or ten times the first one."""
 
 import math
 from collections.abc import Iterable
@@ -11,32 +11,32 @@ from smoothsp.optim._divergence import explain_divergence
 __all__ = ["GROWTH", "diagnosed", "require_sound"]
 
 GROWTH = 10.0
-"""How many times the mean loss of the first epoch a later one may be."""
+"""Upper limit of (mean loss of an epoch) / (mean loss of the first epoch)."""
 
 
 def diagnosed(
     weights: Iterable[Tensor], rate: float, remedy: str = "Lower the rate"
 ) -> AbstractContextManager[None]:
-    """Replace an error that comes from weights which have diverged.
+    """Context manager: report errors that diverged weights cause as divergence.
 
-    Structures refuse scores that are not numbers, or too large, before there is a loss.
+    Structures raise for NaN and for very large scores before a loss is computed.
 
     Parameters
     ----------
     weights
-        Of the network that computes the loss inside of the context.
+        Weights of the network that computes the loss inside the context.
     rate, remedy
         Step size, and what to try, for the message.
 
     Raises
     ------
     ValueError
-        In place of another one, if a weight is NaN or at least 10,000.
+        Instead of the original error, if a weight is NaN or at least 10,000.
     """
 
-    def error(expected: str, found: str) -> ValueError:
+    def error(expected: str, got: str) -> ValueError:
         return ValueError(
-            f"weights: expected numbers {expected}, got {found} with steps of size"
+            f"weights: expected numbers {expected}, got {got} with steps of size"
             f" {rate:.3g}: the training diverged. {remedy}"
         )
 
@@ -51,19 +51,19 @@ def require_sound(
     Parameters
     ----------
     loss
-        Of the step, or mean of the epoch.
+        Loss of the step, or mean loss of the epoch.
     rate
         Step size, for the message.
     first
-        Mean loss of the first epoch, of which ``loss`` may be ten times as much; None
-        if any number will do.
+        Mean loss of the first epoch; ``loss`` may be at most ten times as large. None:
+        any finite loss is accepted.
     remedy
         What to try, for the message.
 
     Raises
     ------
     ValueError
-        If the loss is not finite, or has grown more.
+        If the loss is not finite, or exceeds this limit.
     """
     if not math.isfinite(loss):
         expected = "a finite number"

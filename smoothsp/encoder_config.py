@@ -1,4 +1,4 @@
-"""Configurations of text encoders as files have them, checked before transformers."""
+"""Validation of encoder configurations from files, before transformers reads them."""
 
 import json
 import math
@@ -22,7 +22,7 @@ __all__ += [
     "safe_options",
 ]
 
-# Networks that need nothing but numbers: no files, no hub, no kernels, no code.
+# Networks that are defined by their numbers alone: no files, hub, kernels or code.
 MODEL_TYPES = (
     "albert",
     "bert",
@@ -52,7 +52,7 @@ MODEL_TYPES = (
     "xlm-roberta-xl",
     "xmod",
 )
-# what these networks read from a configuration that has no default for it
+# fields that these networks read, but their configuration classes do not declare
 UNDECLARED = {
     "bert": {"position_embedding_type"},
     "deberta": {"talking_head"},
@@ -69,7 +69,7 @@ UNDECLARED = {
     "roberta": {"position_embedding_type"},
     "xlm-roberta": {"position_embedding_type"},
 }
-# what configurations of any version of transformers say besides, and no network needs
+# fields that some version of transformers writes and no network reads
 UNUSED = frozenset(
     {
         "_attn_implementation_autoset",
@@ -131,7 +131,7 @@ UNUSED = frozenset(
         "use_bfloat16",
     }
 )
-# what loads code, files or other numbers than those of the network
+# fields that load code, files, or weights of another network
 REFUSED = frozenset(
     {
         "_attn_implementation",
@@ -147,8 +147,9 @@ REFUSED = frozenset(
     }
 )
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-MAX_INTEGER, MOST_LAYERS, MOST_LISTED, LONGEST = 2**24, 1024, 1024, 100
-# their product is the number of layers, for each of which modules are made
+# bounds of a field's value: an edited file could otherwise request any memory
+MAX_INTEGER, MAX_LAYERS, MAX_ENTRIES, MAX_CHARACTERS = 2**24, 1024, 1024, 100
+# the product of these fields is the number of layers that are built
 REPEATED = (
     "inner_group_num",
     "languages",
@@ -167,7 +168,7 @@ SIZES = (
 
 
 def import_transformers(argument: str) -> Any:
-    """The module transformers; ``argument`` needs it."""
+    """Return the module transformers; errors name the ``argument`` that needs it."""
     try:
         import transformers
     except ModuleNotFoundError as error:
@@ -183,11 +184,11 @@ def safe_options(name: object) -> dict[str, Any]:
     return {"trust_remote_code": False, "local_files_only": Path(str(name)).is_dir()}
 
 
-def configuration(about: object, location: str, strict: bool = True) -> Any:
+def configuration(description: object, location: str, strict: bool = True) -> Any:
     """Return the configuration of a text encoder that a file describes.
 
-    Only fields of the encoder's own configuration are taken, with numbers within
-    bounds. Nothing in the description can name code, files or a hub.
+    Only fields of the encoder's configuration class are used, with values within
+    bounds. Fields that name code, files or a hub raise an error.
 
     Parameters
     ----------
@@ -196,8 +197,8 @@ def configuration(about: object, location: str, strict: bool = True) -> Any:
     place
         File and field, for messages.
     strict
-        If False, unknown fields are left out, as in the files of the hub, which hold
-        many. They are an error otherwise.
+        If False, unknown fields are ignored, as files on the hub have many of them.
+        Otherwise they raise an error.
 
     Raises
     ------
@@ -205,124 +206,133 @@ def configuration(about: object, location: str, strict: bool = True) -> Any:
         If the model type is none of ``MODEL_TYPES``, a field is unknown, or its value
         is out of bounds. The message names place and field.
     """
-    found = validate_fields(about, location, strict)
-    kind = found.pop("model_type")
+    fields = validate_fields(description, location, strict)
+    kind = fields.pop("model_type")
     try:
-        return import_transformers("encoder").CONFIG_MAPPING[kind](**found)
-    # configurations raise errors of any kind for wrong numbers
+        return import_transformers("encoder").CONFIG_MAPPING[kind](**fields)
+    # configuration classes raise exceptions of any type for invalid values
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{location}: expected a configuration of {kind}, got an invalid one"
-            f" ({type(error).__name__}: {said})"
+            f" ({type(error).__name__}: {message})"
         ) from error
 
 
 def validate_fields(
-    about: object, location: str, strict: bool = True
+    description: object, location: str, strict: bool = True
 ) -> dict[str, Any]:
-    """Return the fields that ``configuration`` takes, checked."""
-    if not isinstance(about, Mapping):
+    """Return ``model_type`` and the allowed fields of a description, validated."""
+    if not isinstance(description, Mapping):
         raise ValueError(
-            f"{location}: expected a JSON object, got {type(about).__name__}"
+            f"{location}: expected a JSON object, got {type(description).__name__}"
         )
-    kind: Any = about.get("model_type")
-    require_text_encoder(kind, _field(location, "model_type"))
-    taken = _taken(kind)
-    require_allowed_fields(about, location, taken if strict else None, kind)
-    found = {name: value for name, value in about.items() if name in taken}
-    for name, value in found.items():
-        _require_bounded(_field(location, name), value)
+    kind: Any = description.get("model_type")
+    require_text_encoder(kind, _field_location(location, "model_type"))
+    allowed = _allowed_fields(kind)
+    require_allowed_fields(description, location, allowed if strict else None, kind)
+    fields = {name: value for name, value in description.items() if name in allowed}
+    for name, value in fields.items():
+        _require_bounded(_field_location(location, name), value)
         counts = name in SIZES or (name in REPEATED and not isinstance(value, list))
         if counts and value is not None and (type(value) is not int or value < 1):
             raise ValueError(
-                f"{_field(location, name)}: expected 1 or more, got {_short(value)}"
+                f"{_field_location(location, name)}: expected 1 or more, got"
+                f" {_shorten(value)}"
             )
-    sizes = [found.get(name) for name in REPEATED]
+    sizes = [fields.get(name) for name in REPEATED]
     sizes = [len(x) if isinstance(x, list) else x for x in sizes]
     layers = math.prod(x for x in sizes if isinstance(x, int))
-    if layers > MOST_LAYERS:
+    if layers > MAX_LAYERS:
         raise ValueError(
-            f"{location}: expected at most {MOST_LAYERS} layers, got {layers} by "
-            f"{', '.join(name for name in REPEATED if name in found)}"
+            f"{location}: expected at most {MAX_LAYERS} layers, got {layers} by "
+            f"{', '.join(name for name in REPEATED if name in fields)}"
         )
-    dtype = found.get("dtype")
+    dtype = fields.get("dtype")
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(
-            f"{_field(location, 'dtype')}: expected one of {', '.join(DTYPES)}, got"
-            f" {_short(dtype)}"
+            f"{_field_location(location, 'dtype')}: expected one of"
+            f" {', '.join(DTYPES)}, got {_shorten(dtype)}"
         )
-    return {"model_type": kind, **found}
+    return {"model_type": kind, **fields}
 
 
 def require_text_encoder(kind: object, location: str) -> None:
-    """Raise unless it is one of ``MODEL_TYPES`` that this transformers has."""
-    known = [
+    """Raise unless ``kind`` is in ``MODEL_TYPES`` and known to transformers."""
+    available = [
         name
         for name in MODEL_TYPES
         if name in import_transformers("encoder").CONFIG_MAPPING
     ]
-    if kind not in known:
+    if kind not in available:
         raise ValueError(
-            f"{location}: expected a text encoder, got {_short(kind)}; known are"
-            f" {', '.join(known)}"
+            f"{location}: expected a text encoder, got {_shorten(kind)}; known are"
+            f" {', '.join(available)}"
         )
 
 
 def require_allowed_fields(
-    about: Mapping[str, Any], location: str, allowed: Set[str] | None, kind: str
+    description: Mapping[str, Any], location: str, allowed: Set[str] | None, kind: str
 ) -> None:
-    """Raise for fields that load code or files, and for others than the known ones."""
-    for name, value in about.items():
+    """Raise for fields that load code or files, and for fields not in ``allowed``."""
+    for name, value in description.items():
         other = allowed is not None and name not in allowed and name not in UNUSED
         if (name in REFUSED or other) and value is not None:
             raise ValueError(
-                f"{_field(location, name)}: expected fields of a {kind} only, got this"
-                f" one with the value {_short(value)}; remove it if you trust the rest"
+                f"{_field_location(location, name)}: expected fields of a {kind} only,"
+                " got this"
+                f" one with the value {_shorten(value)}; remove it if you trust the"
+                " other fields"
             )
 
 
 def loadable_fields(config: Any) -> dict[str, Any]:
-    """Return the fields of a configuration that ``configuration`` takes back."""
-    taken = _taken(config.model_type)
+    """Return the fields of ``config`` from which ``configuration`` rebuilds it."""
+    allowed = _allowed_fields(config.model_type)
     written = json.loads(config.to_json_string(use_diff=False))
-    found = {name: x for name, x in written.items() if name in taken}
-    return {"model_type": config.model_type, **found}
+    fields = {name: x for name, x in written.items() if name in allowed}
+    return {"model_type": config.model_type, **fields}
 
 
-def _taken(kind: str) -> set[str]:
-    own = import_transformers("encoder").CONFIG_MAPPING[kind]().to_dict()
-    more = UNDECLARED.get(kind, set()) | {"dtype", "output_attentions"}
-    return (set(own) | more) - UNUSED - REFUSED
+def _allowed_fields(kind: str) -> set[str]:
+    """Return the names of the fields that a network of this model type reads."""
+    declared = import_transformers("encoder").CONFIG_MAPPING[kind]().to_dict()
+    undeclared = UNDECLARED.get(kind, set()) | {"dtype", "output_attentions"}
+    return (set(declared) | undeclared) - UNUSED - REFUSED
 
 
-def _require_bounded(place: str, value: Any, depth: int = 0) -> None:
-    """Raise unless a value is made of few numbers, none of them large."""
+def _require_bounded(location: str, value: Any, depth: int = 0) -> None:
+    """Raise unless numbers, strings and containers in ``value`` are within bounds."""
     if isinstance(value, str):
-        good, expected = len(value) <= LONGEST, f"at most {LONGEST} characters"
+        is_valid, expected = (
+            len(value) <= MAX_CHARACTERS,
+            f"at most {MAX_CHARACTERS} characters",
+        )
     elif value is None or isinstance(value, bool):
         return
     elif isinstance(value, int):
-        good, expected = abs(value) <= MAX_INTEGER, f"at most {MAX_INTEGER}"
+        is_valid, expected = abs(value) <= MAX_INTEGER, f"at most {MAX_INTEGER}"
     elif isinstance(value, float):
-        good, expected = math.isfinite(value), "a finite number"
+        is_valid, expected = math.isfinite(value), "a finite number"
     elif isinstance(value, list | dict) and depth < 3:
-        good, expected = len(value) <= MOST_LISTED, f"at most {MOST_LISTED} entries"
-        if good:
+        is_valid, expected = len(value) <= MAX_ENTRIES, f"at most {MAX_ENTRIES} entries"
+        if is_valid:
             for part in value.values() if isinstance(value, dict) else value:
-                _require_bounded(place, part, depth + 1)
+                _require_bounded(location, part, depth + 1)
     else:
-        good, expected = False, "numbers, strings, and lists of them"
-    if not good:
-        raise ValueError(f"{place}: expected {expected}, got {_short(value)}")
+        is_valid, expected = False, "numbers, strings, and lists of them"
+    if not is_valid:
+        raise ValueError(f"{location}: expected {expected}, got {_shorten(value)}")
 
 
-def _field(place: str, name: str) -> str:
-    """Name of a field in a file, or in another field."""
-    return f"{place}{': ' if place.endswith('.json') else '.'}{_short(name)}"
+def _field_location(location: str, name: str) -> str:
+    """Return the name of a field of a file, or of a field of another field."""
+    return f"{location}{': ' if location.endswith('.json') else '.'}{_shorten(name)}"
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
+    """Return the text of a value for a message, at most MAX_CHARACTERS long."""
+    # unpaired surrogates cannot be printed
     text = value if isinstance(value, str) else repr(value)
     text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."

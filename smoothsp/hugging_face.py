@@ -29,16 +29,17 @@ from smoothsp.layers import LinearChain, LossName
 __all__ = ["ChainConfig", "ChainForTokenClassification", "ChainOutput", "encode_words"]
 
 IGNORED = -100
-# characters of a value in a message
-LONGEST = 60
+# longest text of a value in a message, in characters
+MAX_SHOWN = 60
+# roles of sub-words in the buffer ``roles``
 SPECIAL, INSIDE, FIRST = range(3)
-# how tokenizers that are no WordPiece write that there was a blank before a sub-word
-BLANKS = ("▁", "Ġ")
-# what a loader of transformers hands on to whatever it loads
-OF_THE_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
-# options that an encoder's configuration keeps
-OF_THE_ENCODER = ("attn_implementation", "output_attentions", "output_hidden_states")
-LABELS = ("id2label", "label2id", "num_labels")
+# markers of a preceding blank in SentencePiece and byte-level BPE vocabularies
+BLANK_MARKERS = ("▁", "Ġ")
+# options that are passed to the loaders of configuration, weights and tokenizer
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
+# options that are stored in the configuration of the encoder
+ENCODER_OPTIONS = ("attn_implementation", "output_attentions", "output_hidden_states")
+LABEL_OPTIONS = ("id2label", "label2id", "num_labels")
 
 
 class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
@@ -78,7 +79,7 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
 
     model_type = "smoothsp-chain"
     has_no_defaults_at_init = True
-    # a Trainer collects all others as predictions
+    # a Trainer collects all other outputs as predictions
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["emissions", "words"]
 
     def __init__(
@@ -89,15 +90,15 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
         classifier_dropout: float = 0.1,
         **others: Any,
     ) -> None:
-        known = get_args(LossName)
-        if structured_loss not in known:
+        loss_names = get_args(LossName)
+        if structured_loss not in loss_names:
             raise ValueError(
-                f"structured_loss: expected one of {', '.join(known)}, got "
-                f"{_shown(structured_loss)}"
+                f"structured_loss: expected one of {', '.join(loss_names)}, got "
+                f"{_shorten(structured_loss)}"
             )
         if not isinstance(constrained, bool):
             raise ValueError(
-                f"constrained: expected True or False, got {_shown(constrained)}"
+                f"constrained: expected True or False, got {_shorten(constrained)}"
             )
         if isinstance(encoder, dict):
             encoder = encoder_config.configuration(encoder, "encoder")
@@ -108,28 +109,32 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
         self.structured_loss = structured_loss
         self.constrained = constrained
         self.classifier_dropout = classifier_dropout
-        given = {name: others.pop(name) for name in LABELS if name in others}
-        super().__init__(**others, **_numbered(**given))
+        label_options = {
+            name: others.pop(name) for name in LABEL_OPTIONS if name in others
+        }
+        super().__init__(**others, **_consistent_label_options(**label_options))
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
-        """Create a configuration of the fields of a file, if all are known."""
-        _require_known(config_dict, "config.json")
+        """Create a configuration from the fields of a file; unknown ones raise."""
+        _require_allowed_fields(config_dict, "config.json")
         names = {"id2label", "label2id"}
         labels = {key: options.pop(key) for key in names & options.keys()}
         if any(value is not None for value in labels.values()):
-            kept = {x: value for x, value in config_dict.items() if x not in LABELS}
-            config_dict = kept | labels
+            other_fields = {
+                x: value for x, value in config_dict.items() if x not in LABEL_OPTIONS
+            }
+            config_dict = other_fields | labels
         return super().from_dict(config_dict, **options)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values; the encoder's are those that load again."""
-        found: dict[str, Any] = super().to_dict()
+        """Return the fields as JSON values, for the encoder those that load again."""
+        fields: dict[str, Any] = super().to_dict()
         if self.encoder is not None:
-            found["encoder"] = encoder_config.loadable_fields(self.encoder)
-        # of labels that were renamed since
-        found["label2id"] = {label: n for n, label in self.id2label.items()}
-        return found
+            fields["encoder"] = encoder_config.loadable_fields(self.encoder)
+        # the labels may have been renamed since label2id was set
+        fields["label2id"] = {label: n for n, label in self.id2label.items()}
+        return fields
 
     @property
     def labels(self) -> list[str]:
@@ -158,9 +163,9 @@ class ChainOutput(TokenClassifierOutput):  # type: ignore[misc]
     logits: Tensor | None = None
     """``(batch, time, label)`` max-marginals, in evaluation or without labels."""
     hidden_states: tuple[Tensor, ...] | None = None
-    """Of each layer of the encoder, if asked for."""
+    """Of each layer of the encoder, if requested."""
     attentions: tuple[Tensor, ...] | None = None
-    """Of each layer of the encoder, if asked for."""
+    """Of each layer of the encoder, if requested."""
     emissions: Tensor | None = None
     """``(batch, time, label)`` scores of labels."""
     words: Tensor | None = None
@@ -196,8 +201,8 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
     sub-words begin a word. It stores them in the buffer ``roles``.
 
     Loading never runs code from a folder or repository, and unpickles tensors only. A
-    saved chain that asks for code is refused; such fields of an encoder, as many on the
-    hub have, are ignored.
+    saved chain with fields that name code raises an error; in the configuration of an
+    encoder, where they are common on the hub, such fields are ignored.
 
     Examples
     --------
@@ -223,7 +228,8 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
     config_class = ChainConfig
     base_model_prefix = "encoder"
     supports_gradient_checkpointing = True
-    # the loss is a mean over words, which a Trainer scales as it accumulates gradients
+    # the loss is a mean over words; the Trainer rescales means for accumulated
+    # gradients
     accepts_loss_kwargs = False
 
     def __init__(self, config: ChainConfig, encoder: nn.Module | None = None) -> None:
@@ -234,17 +240,19 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
                 " for a pretrained one call from_pretrained"
             )
         super().__init__(config)
-        about = config.encoder
+        encoder_settings = config.encoder
         if encoder is None:
-            # the dtype of the whole model, which a loader sets, not the encoder's own
+            # from_pretrained sets the default dtype to that of the model
             encoder = transformers.AutoModel.from_config(
-                about, dtype=torch.get_default_dtype(), **_no_pooler(about)
+                encoder_settings,
+                dtype=torch.get_default_dtype(),
+                **_pooler_options(encoder_settings),
             )
         self.encoder = encoder
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(about.hidden_size, config.num_labels)
-        self.chain = LinearChain(config.num_labels, _rules(config))
-        roles = torch.full((about.vocab_size,), FIRST, dtype=torch.int8)
+        self.classifier = nn.Linear(encoder_settings.hidden_size, config.num_labels)
+        self.chain = LinearChain(config.num_labels, _build_constraints(config))
+        roles = torch.full((encoder_settings.vocab_size,), FIRST, dtype=torch.int8)
         self.register_buffer("roles", roles)
         self.post_init()
 
@@ -278,71 +286,78 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
             describes anything but a text encoder of
             ``smoothsp.encoder_config.MODEL_TYPES`` and a chain.
         """
-        _refuse_code(options)
+        _reject_remote_code(options)
         safe = encoder_config.safe_options(name)
-        hub = {key: options[key] for key in OF_THE_HUB if key in options} | {
+        hub_options = {key: options[key] for key in HUB_OPTIONS if key in options} | {
             key: value for key, value in safe.items() if value or key not in options
         }
-        options |= hub
+        options |= hub_options
         config = options.pop("config", None)
         if config is None:
-            config = _described(name, hub, options)
-        about = getattr(config, "encoder", config)
-        for key in OF_THE_ENCODER:
+            config = _load_config(name, hub_options, options)
+        encoder_settings = getattr(config, "encoder", config)
+        for key in ENCODER_OPTIONS:
             if key in options:
-                key_there = f"_{key}" if key == "attn_implementation" else key
-                setattr(about, key_there, options.pop(key))
+                attribute = f"_{key}" if key == "attn_implementation" else key
+                setattr(encoder_settings, attribute, options.pop(key))
         if not isinstance(config, ChainConfig):
-            return cls._over(name, tokenizer, config, hub, options)
+            return cls._from_encoder(name, tokenizer, config, hub_options, options)
         if Path(name).is_dir():
-            _require_no_code(Path(name))
-            _require_weights(Path(name), config)
+            _require_tokenizer_without_code(Path(name))
+            _require_matching_weights(Path(name), config)
         del options["trust_remote_code"]
-        found = super().from_pretrained(
+        loaded = super().from_pretrained(
             name, *args, config=config, use_safetensors=True, **options
         )
-        model = found[0] if isinstance(found, tuple) else found
-        # these are in no file, and transformers leaves what is in none uninitialised
-        rules = LinearChain(model.config.num_labels, _rules(model.config))
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        # non-persistent buffers are not saved: transformers leaves them uninitialised
+        rules = LinearChain(model.config.num_labels, _build_constraints(model.config))
         for key in ("allowed_start", "allowed_transitions", "allowed_end"):
             value = getattr(rules, key)
-            at = model.chain.transitions.device
-            setattr(model.chain, key, None if value is None else value.to(at))
-        return found
+            device = model.chain.transitions.device
+            setattr(model.chain, key, None if value is None else value.to(device))
+        return loaded
 
     @classmethod
-    def _over(
+    def _from_encoder(
         cls,
         name: Any,
         tokenizer: Any,
-        about: Any,
-        hub: dict[str, Any],
+        encoder_settings: Any,
+        hub_options: dict[str, Any],
         options: dict[str, Any],
     ) -> Any:
-        """A fresh chain over a pretrained encoder."""
-        names = (*LABELS, "return_dict", *inspect.signature(ChainConfig).parameters)
-        own = {key: options.pop(key) for key in names if key in options}
-        if not any(own.get(key) for key in LABELS):
+        """Create a model with new chain parameters on a pretrained encoder."""
+        names = (
+            *LABEL_OPTIONS,
+            "return_dict",
+            *inspect.signature(ChainConfig).parameters,
+        )
+        chain_options = {key: options.pop(key) for key in names if key in options}
+        if not any(chain_options.get(key) for key in LABEL_OPTIONS):
             raise ValueError(
                 f"id2label: expected the labels of the chain over {name}, as in"
                 ' {0: "O", 1: "B-PER", 2: "I-PER"}, got none'
             )
-        # before the weights, which may have to be downloaded
-        config = ChainConfig(about, **own)
-        _rules(config)
+        # validate the labels before the weights are downloaded
+        config = ChainConfig(encoder_settings, **chain_options)
+        _build_constraints(config)
         if Path(name).is_dir():
             options["use_safetensors"] = True
-            _require_encoder(Path(name), about)
+            _require_loadable_encoder(Path(name), encoder_settings)
         encoder = transformers.AutoModel.from_pretrained(
-            name, config=about, **_no_pooler(about), **options
+            name,
+            config=encoder_settings,
+            **_pooler_options(encoder_settings),
+            **options,
         )
         if tokenizer is None:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
-                name, config=about, **hub
+                name, config=encoder_settings, **hub_options
             )
         config.encoder = encoder.config
         model = cls(config, encoder)
-        model.roles.copy_(_roles(tokenizer, len(model.roles)))
+        model.roles.copy_(_subword_roles(tokenizer, len(model.roles)))
         return model.to(encoder.device, encoder.dtype)
 
     def forward(
@@ -374,7 +389,7 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
             the vocabulary.
         inputs_embeds
             ``(batch, time, size)`` in place of ``input_ids``. Needs ``word_starts`` or
-            labels; special tokens are then not told from other sub-words.
+            labels; special tokens then count as sub-words of the text.
         output_attentions, output_hidden_states, return_dict
             As in ``AutoModelForTokenClassification``.
 
@@ -389,17 +404,17 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
             "position_ids": position_ids,
             "inputs_embeds": inputs_embeds,
         }
-        asked = {
+        output_flags = {
             "output_attentions": output_attentions,
             "output_hidden_states": output_hidden_states,
         }
-        for key, value in asked.items():
-            # where neither is set, the encoder's own configuration holds
+        for key, value in output_flags.items():
+            # None leaves the choice to the configuration of the encoder
             inputs[key] = (
                 (getattr(self.config, key) or None) if value is None else value
             )
-        given = input_ids if input_ids is not None else inputs_embeds
-        if given is None:
+        tokens = input_ids if input_ids is not None else inputs_embeds
+        if tokens is None:
             raise ValueError("input_ids: expected them or inputs_embeds, got neither")
         if input_ids is None and labels is None and word_starts is None:
             raise ValueError(
@@ -408,72 +423,93 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
             )
         if attention_mask is None:
             attention_mask = torch.ones(
-                given.shape[:2], dtype=torch.long, device=given.device
+                tokens.shape[:2], dtype=torch.long, device=tokens.device
             )
-        known = {key: value for key, value in inputs.items() if value is not None}
-        seen = self.encoder(attention_mask=attention_mask, return_dict=True, **known)
-        emissions = self.classifier(self.dropout(seen.last_hidden_state))
-        real = attention_mask.bool()
+        encoder_inputs = {
+            key: value for key, value in inputs.items() if value is not None
+        }
+        encoded = self.encoder(
+            attention_mask=attention_mask, return_dict=True, **encoder_inputs
+        )
+        emissions = self.classifier(self.dropout(encoded.last_hidden_state))
+        is_real = attention_mask.bool()
         if input_ids is not None:
-            real = real & (self.roles[input_ids] != SPECIAL)
+            is_real = is_real & (self.roles[input_ids] != SPECIAL)
         if word_starts is not None:
-            first = word_starts.bool()
+            is_word_start = word_starts.bool()
         elif labels is not None:
-            first = labels != IGNORED
+            is_word_start = labels != IGNORED
         else:
-            first = real & (self.roles[input_ids] == FIRST)
-            # of a text that no blank begins, and of a window that begins within a word
-            first |= real & (real.cumsum(1) == 1)
+            is_word_start = is_real & (self.roles[input_ids] == FIRST)
+            # the first real sub-word has no blank before it, and a window of a long
+            # text may begin within a word
+            is_word_start |= is_real & (is_real.cumsum(1) == 1)
         loss = logits = None
         if labels is not None:
-            loss = self._loss(emissions, labels, first)
+            loss = self._mean_word_loss(emissions, labels, is_word_start)
         if labels is None or not self.training:
-            logits = self._logits(emissions, first, real)
-        found = ChainOutput(
+            logits = self._subword_logits(emissions, is_word_start, is_real)
+        output = ChainOutput(
             loss=loss,
             logits=logits,
-            hidden_states=seen.hidden_states,
-            attentions=seen.attentions,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
             emissions=emissions,
-            words=first,
+            words=is_word_start,
         )
-        as_it_is = self.config.return_dict if return_dict is None else return_dict
-        return found if as_it_is else found.to_tuple()
+        as_output = self.config.return_dict if return_dict is None else return_dict
+        return output if as_output else output.to_tuple()
 
-    def _loss(self, emissions: Tensor, labels: Tensor, first: Tensor) -> Tensor:
-        """Mean over words that have labels; those of other words are summed out."""
+    def _mean_word_loss(
+        self, emissions: Tensor, labels: Tensor, is_word_start: Tensor
+    ) -> Tensor:
+        """Return the mean loss over labelled words; other words are marginalised."""
         name = self.config.structured_loss
-        unknown = first & (labels == IGNORED)
+        unknown = is_word_start & (labels == IGNORED)
         if not bool(unknown.any()):
             return self.chain.loss(
-                emissions, labels, first, name, reduction="token_mean"
+                emissions, labels, is_word_start, name, reduction="token_mean"
             )
         numbers = torch.arange(emissions.shape[2], device=labels.device)
         allowed = (labels[..., None] == numbers) | unknown[..., None]
-        wrong = first & ~allowed.any(2)
+        wrong = is_word_start & ~allowed.any(2)
         if bool(wrong.any()):
             raise ValueError(
                 f"labels: expected 0 to {len(numbers) - 1}, or {IGNORED}, got"
                 f" {int(labels[wrong][0])}"
             )
-        total: Tensor = _of_partial(name)(
-            self.chain.structure(emissions, first), allowed
+        total: Tensor = _partial_label_loss(name)(
+            self.chain.structure(emissions, is_word_start), allowed
         )
-        return total / (first & ~unknown).sum().clamp_min(1)
+        return total / (is_word_start & ~unknown).sum().clamp_min(1)
 
     @torch.no_grad()
-    def _logits(self, emissions: Tensor, first: Tensor, real: Tensor) -> Tensor:
-        """Max-marginals of words, and of their other sub-words."""
-        best = self.chain.structure(emissions, first).max_marginals()
-        places = torch.arange(first.shape[1], device=first.device).expand_as(first)
-        word = places.masked_fill(~first, -1).cummax(1).values
-        of_word = best.take_along_dim(word.clamp_min(0)[..., None], 1)
-        goes_on = torch.tensor(_inside(self.config.labels), device=first.device)
-        others = torch.full_like(of_word, -torch.inf).scatter_reduce(
-            2, goes_on.expand_as(of_word), of_word, "amax"
+    def _subword_logits(
+        self, emissions: Tensor, is_word_start: Tensor, is_real: Tensor
+    ) -> Tensor:
+        """Return logits ``(batch, time, label)``: max-marginals of the words.
+
+        A sub-word inside a word has those of its word, B- counted as I-. Special tokens
+        and padding have zeros.
+        """
+        best = self.chain.structure(emissions, is_word_start).max_marginals()
+        positions = torch.arange(
+            is_word_start.shape[1], device=is_word_start.device
+        ).expand_as(is_word_start)
+        # position of the first sub-word of the current word, -1 before the first word
+        word_start = positions.masked_fill(~is_word_start, -1).cummax(1).values
+        word_scores = best.take_along_dim(word_start.clamp_min(0)[..., None], 1)
+        continuations = torch.tensor(
+            _continuation_labels(self.config.labels), device=is_word_start.device
         )
-        found = torch.where(first[..., None], best, others)
-        return found.masked_fill(~(first | real & (word >= 0))[..., None], 0)
+        # B-X and I-X of the word both become I-X: take the larger max-marginal
+        inside_scores = torch.full_like(word_scores, -torch.inf).scatter_reduce(
+            2, continuations.expand_as(word_scores), word_scores, "amax"
+        )
+        logits = torch.where(is_word_start[..., None], best, inside_scores)
+        return logits.masked_fill(
+            ~(is_word_start | is_real & (word_start >= 0))[..., None], 0
+        )
 
 
 def encode_words(
@@ -532,37 +568,42 @@ def encode_words(
         batch["labels"] = torch.full_like(batch["input_ids"], IGNORED)
     for row in range(len(sentences)):
         before = None
-        for place, word in enumerate(batch.word_ids(row)):
+        for position, word in enumerate(batch.word_ids(row)):
             if word is not None and word != before:
-                batch["word_starts"][row, place] = 1
+                batch["word_starts"][row, position] = 1
                 if labels is not None:
-                    batch["labels"][row, place] = labels[row][word]
+                    batch["labels"][row, position] = labels[row][word]
             before = word
     return batch
 
 
-def _described(name: Any, hub: dict[str, Any], options: dict[str, Any]) -> Any:
-    """The configuration in a folder or on the hub: of a chain, or of an encoder."""
+def _load_config(
+    name: Any, hub_options: dict[str, Any], options: dict[str, Any]
+) -> Any:
+    """Return the configuration in a folder or on the hub: of a chain or an encoder.
+
+    Removes the options that belong to the configuration from ``options``.
+    """
     path = Path(name, "config.json")
     if path.is_file():
-        found = read_json(path)
+        fields = read_json(path)
     else:
-        found, _ = transformers.PretrainedConfig.get_config_dict(name, **hub)
-    if found.get("model_type") != ChainConfig.model_type:
-        return encoder_config.configuration(found, str(path), strict=False)
-    _require_known(found, str(path))
+        fields, _ = transformers.PretrainedConfig.get_config_dict(name, **hub_options)
+    if fields.get("model_type") != ChainConfig.model_type:
+        return encoder_config.configuration(fields, str(path), strict=False)
+    _require_allowed_fields(fields, str(path))
     try:
-        config = ChainConfig.from_dict(found)
+        config = ChainConfig.from_dict(fields)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
-    labels = {key: options.pop(key) for key in LABELS if key in options}
+    labels = {key: options.pop(key) for key in LABEL_OPTIONS if key in options}
     if any(value is not None for value in labels.values()):
-        labels = _numbered(**labels)
+        labels = _consistent_label_options(**labels)
         count = labels.get("num_labels", len(labels.get("id2label", ())))
         if count != config.num_labels:
             raise ValueError(
                 f"id2label: expected the {config.num_labels} labels of {name}, got"
-                f" {count}. For other labels begin with the encoder"
+                f" {count}. For other labels, start from the encoder"
             )
         for key in ("id2label", "label2id"):
             if key in labels:
@@ -573,57 +614,65 @@ def _described(name: Any, hub: dict[str, Any], options: dict[str, Any]) -> Any:
     return config
 
 
-def _require_known(found: Mapping[str, Any], place: str) -> None:
-    """Raise for fields of a ``config.json`` that no configuration of a chain has."""
-    own = set(inspect.signature(ChainConfig).parameters) - {"others"}
-    known = own | set(transformers.PretrainedConfig().to_dict())
-    # a Trainer writes those of its tokenizer, and whether layers keep keys
-    known |= {f"{x}_token_id" for x in ("bos", "eos", "pad", "sep")} | {"use_cache"}
-    encoder_config.require_allowed_fields(found, place, known, ChainConfig.model_type)
-    dtype = found.get("dtype")
+def _require_allowed_fields(fields: Mapping[str, Any], location: str) -> None:
+    """Raise for fields of a ``config.json`` that ``ChainConfig`` does not have."""
+    parameters = set(inspect.signature(ChainConfig).parameters) - {"others"}
+    allowed = parameters | set(transformers.PretrainedConfig().to_dict())
+    # a Trainer adds ids of special tokens and use_cache
+    allowed |= {f"{x}_token_id" for x in ("bos", "eos", "pad", "sep")} | {"use_cache"}
+    encoder_config.require_allowed_fields(
+        fields, location, allowed, ChainConfig.model_type
+    )
+    dtype = fields.get("dtype")
     if dtype is not None and dtype not in encoder_config.DTYPES:
         raise ValueError(
-            f"{place}: dtype: expected one of {', '.join(encoder_config.DTYPES)}, got"
-            f" {_shown(dtype)}"
+            f"{location}: dtype: expected one of {', '.join(encoder_config.DTYPES)},"
+            f" got {_shorten(dtype)}"
         )
 
 
-def _require_no_code(place: Path) -> None:
-    """Raise if a tokenizer beside a chain asks for code, which no tokenizer needs."""
-    path = place / "tokenizer_config.json"
-    found = read_json(path) if path.is_file() else {}
+def _require_tokenizer_without_code(folder: Path) -> None:
+    """Raise if the tokenizer saved with a chain names code to run."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path) if path.is_file() else {}
     for key in ("auto_map", "custom_pipelines", "trust_remote_code"):
-        if found.get(key):
+        if settings.get(key):
             raise ValueError(
                 f"{path}: {key}: expected a tokenizer without code, got"
-                f" {_shown(found[key])}; remove it if you trust the rest"
+                f" {_shorten(settings[key])}; remove it if you trust the other fields"
             )
 
 
-def _require_encoder(place: Path, about: Any) -> None:
-    """Raise unless transformers builds the encoder, and the files are safetensors."""
+def _require_loadable_encoder(folder: Path, encoder_settings: Any) -> None:
+    """Raise unless transformers can build the encoder from safetensors files."""
     weight_files.build_on_meta(
-        lambda: transformers.AutoModel.from_config(about),
-        str(place / "config.json"),
+        lambda: transformers.AutoModel.from_config(encoder_settings),
+        str(folder / "config.json"),
     )
-    weight_files.list_weight_files(place)
+    weight_files.list_weight_files(folder)
 
 
-def _require_weights(place: Path, config: ChainConfig) -> None:
-    """Raise unless the files hold weights of these shapes, before memory is taken."""
-    rows = {"chain.start_transitions": (config.num_labels,)}
-    weight_files.require_shapes(place, rows)
-    about = f"{place / 'config.json'}: encoder"
-    sketch = weight_files.build_on_meta(
-        lambda: ChainForTokenClassification(config), about
+def _require_matching_weights(folder: Path, config: ChainConfig) -> None:
+    """Raise unless the files have the weights of this configuration.
+
+    Shapes are compared before memory is allocated.
+    """
+    head_shapes = {"chain.start_transitions": (config.num_labels,)}
+    weight_files.require_shapes(folder, head_shapes)
+    location = f"{folder / 'config.json'}: encoder"
+    meta_model = weight_files.build_on_meta(
+        lambda: ChainForTokenClassification(config), location
     )
-    weight_files.require_weights(place, sketch.state_dict())
+    weight_files.require_weights(folder, meta_model.state_dict())
 
 
-def _numbered(
+def _consistent_label_options(
     id2label: Any = None, label2id: Any = None, num_labels: int | None = None
 ) -> dict[str, Any]:
-    """``id2label`` and ``label2id``, or ``num_labels`` alone, if they do not differ."""
+    """Return consistent ``id2label`` and ``label2id``, or ``num_labels`` alone.
+
+    Raises ValueError if the options contradict each other.
+    """
     if id2label is None and label2id is None:
         return {} if num_labels is None else {"num_labels": num_labels}
     try:
@@ -635,40 +684,41 @@ def _numbered(
             numbers = {int(n): label for n, label in pairs}
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"id2label: expected labels by number, got {_shown(id2label or label2id)}"
+            f"id2label: expected labels by number, got {_shorten(id2label or label2id)}"
         ) from error
     names = [numbers.get(n) for n in range(len(numbers))]
     if not all(isinstance(label, str) for label in names) or not names:
         raise ValueError(
             f"id2label: expected strings for 0 to {max(len(names) - 1, 0)}, got"
-            f" {_shown(numbers)}"
+            f" {_shorten(numbers)}"
         )
     by_label = {label: n for n, label in enumerate(names)}
     if len(by_label) < len(names):
         twice = next(label for n, label in enumerate(names) if by_label[label] != n)
         raise ValueError(
-            f"id2label: expected each label once, got {_shown(twice)} twice"
+            f"id2label: expected each label once, got {_shorten(twice)} twice"
         )
     if label2id is not None and dict(label2id) != by_label:
         raise ValueError(
-            f"label2id: expected {_shown(by_label)}, the inverse of id2label, got"
-            f" {_shown(label2id)}"
+            f"label2id: expected {_shorten(by_label)}, the inverse of id2label, got"
+            f" {_shorten(label2id)}"
         )
     if num_labels is not None and num_labels != len(names):
         raise ValueError(
             f"num_labels: expected {len(names)} as in id2label, got"
-            f" {_shown(num_labels)}"
+            f" {_shorten(num_labels)}"
         )
     return {"id2label": dict(enumerate(names)), "label2id": by_label}
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
+    """Return the repr of a value for a message, at most MAX_SHOWN characters."""
     text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def _of_partial(name: LossName) -> nn.Module:
-    """The loss of this name where words may have several labels; a sum."""
+def _partial_label_loss(name: LossName) -> nn.Module:
+    """Return the summed loss for words with sets of allowed labels."""
     if name == "crf":
         return losses.MarginalLikelihood(reduction="sum")
     if name == "perceptron":
@@ -678,33 +728,35 @@ def _of_partial(name: LossName) -> nn.Module:
     return losses.LatentHinge(chosen, reduction="sum")
 
 
-def _usual(labels: list[str]) -> list[str]:
-    """Labels of spans as B-PER and I-PER, also where they are written as b_per."""
+def _normalise_labels(labels: list[str]) -> list[str]:
+    """Return span labels in the notation B-PER, I-PER; other labels unchanged."""
     notation = schemes.notation_of(labels)
-    found = [notation.normalise(label) for label in labels]
-    spans = not notation.only_types and any(x.startswith(("B-", "I-")) for x in found)
-    return found if spans else labels
+    normalised = [notation.normalise(label) for label in labels]
+    spans = not notation.only_types and any(
+        x.startswith(("B-", "I-")) for x in normalised
+    )
+    return normalised if spans else labels
 
 
-def _rules(config: ChainConfig) -> constraints.Constraints | None:
-    """Rules of the labels' scheme, if they have one and it is to be followed."""
-    labels = _usual(config.labels)
+def _build_constraints(config: ChainConfig) -> constraints.Constraints | None:
+    """Return the constraints of the tagging scheme of the labels, or None."""
+    labels = _normalise_labels(config.labels)
     spans = any(label.startswith(("B-", "I-")) for label in labels)
     if not config.constrained or not spans or schemes.detect([labels]) == schemes.PLAIN:
         return None
     try:
         return constraints.bio(labels)
     except ValueError as error:
-        why = str(error).removeprefix("labels: ").partition(";")[0][:200]
+        reason = str(error).removeprefix("labels: ").partition(";")[0][:200]
         raise ValueError(
-            f"id2label: {why}. Remove the label, or pass constrained=False to allow "
+            f"id2label: {reason}. Remove the label, or pass constrained=False to allow "
             "every order of labels"
         ) from None
 
 
-def _inside(labels: list[str]) -> list[int]:
-    """Label that continues each label within a word: I-PER for B-PER."""
-    labels = _usual(labels)
+def _continuation_labels(labels: list[str]) -> list[int]:
+    """Return the number of the label inside a word for each label: I-PER for B-PER."""
+    labels = _normalise_labels(labels)
     numbers = {label: number for number, label in enumerate(labels)}
     return [
         numbers.get(f"I{label[1:]}", number) if label[:1] == "B" else number
@@ -712,51 +764,56 @@ def _inside(labels: list[str]) -> list[int]:
     ]
 
 
-def _roles(tokenizer: Any, size: int) -> Tensor:
-    """Return True for sub-words that begin a word in the tokenizer's notation."""
+def _subword_roles(tokenizer: Any, vocab_size: int) -> Tensor:
+    """Return the role ``(vocab_size,)`` of each sub-word: SPECIAL, INSIDE or FIRST."""
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
             f"tokenizer: expected a fast one, got {type(tokenizer).__name__}"
         )
-    if len(tokenizer) > size:
+    if len(tokenizer) > vocab_size:
         raise ValueError(
-            f"tokenizer: expected at most the {size} sub-words of the encoder, got "
+            f"tokenizer: expected at most the {vocab_size} sub-words of the encoder,"
+            " got "
             f"{len(tokenizer)}. Resize the embeddings of the encoder and save it first"
         )
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    subwords = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     if model["type"] == "WordPiece":
         prefix = model["continuing_subword_prefix"]
-        begins = [not piece.startswith(prefix) for piece in pieces]
-    elif any(piece.startswith(BLANKS) for piece in pieces):
-        # punctuation is a word of its own, as in corpora, though no blank is before it
-        begins = [
-            piece.startswith(BLANKS) or not any(map(str.isalnum, piece))
-            for piece in pieces
+        begins_word = [not subword.startswith(prefix) for subword in subwords]
+    elif any(subword.startswith(BLANK_MARKERS) for subword in subwords):
+        # corpora separate punctuation into words, also without a blank before it
+        begins_word = [
+            subword.startswith(BLANK_MARKERS) or not any(map(str.isalnum, subword))
+            for subword in subwords
         ]
     elif model["type"] == "WordLevel":
-        begins = [True] * len(pieces)
+        begins_word = [True] * len(subwords)
     else:
         raise ValueError(
             "tokenizer: expected WordPiece, WordLevel, or sub-words that begin with "
-            f"{' or '.join(BLANKS)} after a blank, got {model['type']} without them"
+            f"{' or '.join(BLANK_MARKERS)} after a blank, got {model['type']} without"
+            " them"
         )
-    roles = torch.full((size,), INSIDE, dtype=torch.int8)
-    roles[: len(pieces)][torch.tensor(begins)] = FIRST
-    # what is unknown is part of the text all the same
+    roles = torch.full((vocab_size,), INSIDE, dtype=torch.int8)
+    roles[: len(subwords)][torch.tensor(begins_word)] = FIRST
+    # the unknown token stands for text, unlike other special tokens
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     roles[sorted(special)] = SPECIAL
     return roles
 
 
-def _no_pooler(about: Any) -> dict[str, bool]:
-    """Arguments that leave out the pooler, which nothing here would train."""
-    kind = transformers.MODEL_MAPPING.get(type(about), nn.Module)
-    has_one = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
-    return {"add_pooling_layer": False} if has_one else {}
+def _pooler_options(encoder_settings: Any) -> dict[str, bool]:
+    """Return options that build the encoder without its pooler, which is not used."""
+    model_class = transformers.MODEL_MAPPING.get(type(encoder_settings), nn.Module)
+    has_pooler = (
+        "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
+    )
+    return {"add_pooling_layer": False} if has_pooler else {}
 
 
-def _refuse_code(options: dict[str, Any]) -> None:
+def _reject_remote_code(options: dict[str, Any]) -> None:
+    """Raise if options allow remote code or unsafe unpickling; remove them."""
     for key, safe in (("trust_remote_code", False), ("weights_only", True)):
         if bool(options.pop(key, safe)) is not safe:
             raise ValueError(

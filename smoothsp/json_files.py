@@ -1,4 +1,4 @@
-"""JSON files, and names of files in them, checked before they are used."""
+"""JSON files of models: size limits, duplicate keys, and names of files."""
 
 import json
 from collections import Counter
@@ -13,54 +13,58 @@ __all__ = [
     "require_json_size",
 ]
 
-# Bytes of a JSON file, and of a file's name: a save adds some to each of 255.
-MOST_JSON, MAX_NAME_BYTES = 2**26, 200
+# Limits of a JSON file and of a file name. File systems allow 255 bytes; an atomic
+# write adds a prefix and a suffix.
+MAX_JSON_BYTES, MAX_NAME_BYTES = 2**26, 200
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """Return the JSON object in a file."""
     require_json_size(path)
     return parse_json_object(path, path.read_bytes())
 
 
 def require_json_size(path: Path) -> None:
-    """Raise if a file is larger than any JSON file of a model."""
+    """Raise if a file is larger than ``MAX_JSON_BYTES``."""
     size = path.stat().st_size
-    if size > MOST_JSON:
+    if size > MAX_JSON_BYTES:
         raise ValueError(
-            f"{path}: expected JSON of at most {MOST_JSON} bytes, got {size}"
+            f"{path}: expected JSON of at most {MAX_JSON_BYTES} bytes, got {size}"
         )
 
 
 def parse_json_object(path: Path, content: bytes) -> dict[str, Any]:
-    """A JSON object."""
+    """Return the JSON object in ``content``; errors name ``path``."""
     try:
-        found = json.loads(content, object_pairs_hook=_each_once)
+        value = json.loads(content, object_pairs_hook=_reject_duplicate_keys)
     except RecursionError as error:
         raise ValueError(
-            f"{path}: expected JSON, got brackets that nest too deep"
+            f"{path}: expected JSON, got brackets nested too deep"
         ) from error
     except ValueError as error:
         raise ValueError(f"{path}: expected JSON, got {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(found).__name__}")
-    return found
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file in a folder may have this name, on any system."""
+    """Return whether this is a valid file name in a folder, on any system."""
     try:
         fits = 0 < len(name.encode()) <= MAX_NAME_BYTES
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # unpaired surrogate
         return False
     outside = name in (".", "..", "config.json") or any(x in name for x in "/\\\0")
     return fits and not outside
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON without a key twice, of which readers take different ones."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary; raise if a key occurs twice.
+
+    JSON readers disagree on which of two values counts.
+    """
+    value = dict(pairs)
+    if len(value) < len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {key[:MAX_NAME_BYTES]!a} twice in an object")
-    return found
+    return value

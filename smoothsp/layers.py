@@ -21,18 +21,17 @@ if TYPE_CHECKING:
     from smoothsp.viterbi import Viterbi
 
 LossName = Literal["crf", "hinge", "hinge-l2", "hinge-entropy", "perceptron"]
-# What checks say of a structure or of labels, in the words of who calls a head.
-OUR_WORDS = {
+# Argument names of Chain and constraints.bio -> argument names of LinearChain.
+ARGUMENT_NAMES = {
     "y": "tags",
     "start": "start_transitions",
     "end": "end_transitions",
     "labels": "constraints",
 }
 
-
-# Memory for so many outputs is taken before it is known how many there are.
-MOST_LISTED = 10**6
-WHOLE = torch.iinfo(torch.int64)
+# Upper limit of top_k: memory for all outputs is allocated before decoding.
+MAX_TOP_K = 10**6
+INT64 = torch.iinfo(torch.int64)
 
 
 class Decoding(NamedTuple):
@@ -132,7 +131,7 @@ class LinearChain(nn.Module):
             try:
                 constraints = tagging_rules.bio(constraints)
             except (TypeError, ValueError) as error:
-                raise _in_our_words(error) from None
+                raise _rename_argument(error) from None
         if constraints is not None and len(constraints.start) != num_tags:
             raise ValueError(
                 f"constraints: expected {num_tags} tags to match num_tags, "
@@ -151,9 +150,9 @@ class LinearChain(nn.Module):
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
-        start, moves, end = constraints or (None, None, None)
+        start, transitions, end = constraints or (None, None, None)
         self.register_buffer("allowed_start", start, persistent=False)
-        self.register_buffer("allowed_transitions", moves, persistent=False)
+        self.register_buffer("allowed_transitions", transitions, persistent=False)
         self.register_buffer("allowed_end", end, persistent=False)
         self.reset_parameters()
 
@@ -164,7 +163,7 @@ class LinearChain(nn.Module):
 
     @staticmethod
     def __prepare_scriptable__() -> None:
-        """Raise an error: what ``torch.jit.script`` calls first."""
+        """Raise TypeError: ``torch.jit.script`` calls this method first."""
         raise TypeError(checks.NO_TORCHSCRIPT)
 
     def extra_repr(self) -> str:
@@ -179,19 +178,19 @@ class LinearChain(nn.Module):
         The chain has the batch first, whatever ``batch_first`` is.
         """
         self._check_emissions(emissions)
-        real = None if mask is None else self._as_bool(mask, emissions)
+        real = None if mask is None else self._as_bool_mask(mask, emissions)
         if not self.batch_first:
             emissions = emissions.transpose(0, 1)
             real = None if real is None else real.transpose(0, 1)
-        transitions = _forbid(self.transitions, self.allowed_transitions)
-        start = _forbid(self.start_transitions, self.allowed_start)
-        end = _forbid(self.end_transitions, self.allowed_end)
+        transitions = _mask_forbidden(self.transitions, self.allowed_transitions)
+        start = _mask_forbidden(self.start_transitions, self.allowed_start)
+        end = _mask_forbidden(self.end_transitions, self.allowed_end)
         if emissions.dtype == torch.float64:
             transitions, start, end = transitions.double(), start.double(), end.double()
         try:
             return Chain(emissions, transitions, start, end, mask=real)
         except (TypeError, ValueError) as error:
-            raise _in_our_words(error) from None
+            raise _rename_argument(error) from None
 
     def forward(
         self,
@@ -248,7 +247,9 @@ class LinearChain(nn.Module):
             If gold tags violate the constraints; the message names the row and the
             position.
         """
-        criterion = _criterion(loss, reduction, self._class_weight(class_weight))
+        criterion = _resolve_loss(
+            loss, reduction, self._class_weight_tensor(class_weight)
+        )
         chain = self.structure(emissions, mask)
         self._check_tags(tags, emissions)
         if not self.batch_first:
@@ -256,9 +257,9 @@ class LinearChain(nn.Module):
         try:
             value: Tensor = criterion(chain, tags, weight)
         except (TypeError, ValueError) as error:
-            raise _in_our_words(error) from None
+            raise _rename_argument(error) from None
         if self.allowed_transitions is not None and not torch.compiler.is_compiling():
-            self._check_gold(value, tags, chain)
+            self._require_allowed_tags(value, tags, chain)
         return value
 
     def decode(
@@ -288,9 +289,9 @@ class LinearChain(nn.Module):
             ``top_k``: ``tags`` ``(batch, k, time)``, ``scores`` ``(batch, k)``, best
             first, and ``valid`` ``(batch, k)``, False where fewer sequences exist.
         """
-        if _writes_onnx():
-            # Dynamo, which is tried next, would take it for False
-            torch.compiler.assume_constant_result(_writes_onnx)  # type: ignore[no-untyped-call]
+        if _is_exporting_onnx():
+            # Dynamo, tried next by the exporter, would trace the function as False
+            torch.compiler.assume_constant_result(_is_exporting_onnx)  # type: ignore[no-untyped-call]
             raise TypeError(
                 "decode: ONNX has no operators for the kernels of smoothsp; export "
                 "head.exportable(), which computes the same in plain PyTorch"
@@ -298,27 +299,27 @@ class LinearChain(nn.Module):
         try:
             pad_value = operator.index(pad_value)
         except TypeError:
-            found = type(pad_value).__name__
-            raise TypeError(f"pad_value: expected an int, got {found}") from None
-        if not WHOLE.min <= pad_value <= WHOLE.max:
-            raise ValueError("pad_value: expected an int of 64 bits, got more of them")
+            type_name = type(pad_value).__name__
+            raise TypeError(f"pad_value: expected an int, got {type_name}") from None
+        if not INT64.min <= pad_value <= INT64.max:
+            raise ValueError("pad_value: expected an int64, got a larger integer")
         with torch.no_grad():
             chain = self.structure(emissions, mask)
             if top_k is None:
                 scores, tags = chain.decode()
                 tags = tags.masked_fill(tags < 0, pad_value)
-                return Decoding(self._as_given(tags, 1), scores)
+                return Decoding(self._restore_axes(tags, 1), scores)
             if isinstance(top_k, bool) or not isinstance(top_k, int):
-                found = type(top_k).__name__
-                raise TypeError(f"top_k: expected an int or None, got {found}")
+                type_name = type(top_k).__name__
+                raise TypeError(f"top_k: expected an int or None, got {type_name}")
             if top_k < 1:
                 raise ValueError(f"top_k: expected at least 1, got {top_k}")
-            if top_k > MOST_LISTED:
-                got = top_k if top_k <= WHOLE.max else "more than 64 bits hold"
-                raise ValueError(f"top_k: expected at most {MOST_LISTED}, got {got}")
+            if top_k > MAX_TOP_K:
+                got = top_k if top_k <= INT64.max else "an integer beyond int64"
+                raise ValueError(f"top_k: expected at most {MAX_TOP_K}, got {got}")
             scores, tags, valid = chain.decode_topk(top_k)
             tags = tags.masked_fill(tags < 0, pad_value)
-            return TopKDecoding(self._as_given(tags, 2), scores, valid)
+            return TopKDecoding(self._restore_axes(tags, 2), scores, valid)
 
     def decode_lists(
         self, emissions: Tensor, mask: Tensor | None = None
@@ -329,11 +330,11 @@ class LinearChain(nn.Module):
         """
         tags = self.decode(emissions, mask).tags
         rows = tags if self.batch_first else tags.T
-        found: list[list[int]] = [[t for t in row if t >= 0] for row in rows.tolist()]
+        indices: list[list[int]] = [[t for t in row if t >= 0] for row in rows.tolist()]
         if self.labels is None:
-            return found
+            return indices
         names = self.labels
-        return [[names[tag] for tag in row] for row in found]
+        return [[names[tag] for tag in row] for row in indices]
 
     def exportable(self) -> "Viterbi":
         """Return ``decode`` in plain PyTorch, for ``torch.export`` and ONNX.
@@ -345,9 +346,9 @@ class LinearChain(nn.Module):
         from smoothsp.viterbi import Viterbi
 
         return Viterbi(
-            _forbid(self.transitions, self.allowed_transitions),
-            _forbid(self.start_transitions, self.allowed_start),
-            _forbid(self.end_transitions, self.allowed_end),
+            _mask_forbidden(self.transitions, self.allowed_transitions),
+            _mask_forbidden(self.start_transitions, self.allowed_start),
+            _mask_forbidden(self.end_transitions, self.allowed_end),
             self.batch_first,
         )
 
@@ -358,7 +359,7 @@ class LinearChain(nn.Module):
 
         ``(batch, time, num_tags)``, 0 where masked; differentiable.
         """
-        return self._as_given(self.structure(emissions, mask).marginals(), 1)
+        return self._restore_axes(self.structure(emissions, mask).marginals(), 1)
 
     def tag_probabilities(
         self, emissions: Tensor, mask: Tensor | None, tags: Tensor
@@ -378,19 +379,19 @@ class LinearChain(nn.Module):
         Tensor
             In the shape of ``tags``, 0 where masked; differentiable.
         """
-        found = self.marginals(emissions, mask)
+        marginals = self.marginals(emissions, mask)
         self._check_tags(tags, emissions)
-        known = torch.ones_like(tags, dtype=torch.bool)
-        real = known if mask is None else self._as_bool(mask, emissions)
+        all_real = torch.ones_like(tags, dtype=torch.bool)
+        real = all_real if mask is None else self._as_bool_mask(mask, emissions)
         wrong = real & ((tags < 0) | (tags >= self.num_tags))
         if checks.has_concrete_values() and bool(wrong.any()):
-            place = wrong.nonzero()[0].tolist()
-            tag = int(tags[tuple(place)])
-            row, step = place if self.batch_first else reversed(place)
+            position = wrong.nonzero()[0].tolist()
+            tag = int(tags[tuple(position)])
+            row, step = position if self.batch_first else reversed(position)
             message = checks.label_range_message(self.num_tags, tag, row, step)
-            raise _in_our_words(ValueError(message))
+            raise _rename_argument(ValueError(message))
         safe = tags.long().masked_fill(~real, 0)
-        return found.gather(2, safe.unsqueeze(2)).squeeze(2)
+        return marginals.gather(2, safe.unsqueeze(2)).squeeze(2)
 
     def span_probabilities(
         self,
@@ -447,53 +448,70 @@ class LinearChain(nn.Module):
             )
         parts = [schemes.split_tag(label) for label in self.labels]
         tags = [(schemes.CANONICAL_PREFIX.get(p, "O"), kind) for p, kind in parts]
-        kinds = sorted({kind for role, kind in tags if role != "O"})
+        types = sorted({kind for role, kind in tags if role != "O"})
         chain = self.structure(emissions, mask)
-        where = _places(spans, chain.mask.sum(1).tolist(), kinds)
+        located = _locate_spans(spans, chain.mask.sum(1).tolist(), types)
         device = chain.emissions.device
-        places = torch.tensor(where, dtype=torch.int64, device=device).reshape(-1, 4)
-        row, kind, first, last = places.T
-        joined = torch.tensor(
+        span_table = torch.tensor(located, dtype=torch.int64, device=device).reshape(
+            -1, 4
+        )
+        row, kind, first, last = span_table.T
+        continues = torch.tensor(
             [
                 [a[1] == b[1] and a[0] in "BI" and b[0] in "IE" for b in tags]
                 for a in tags
             ],
             device=device,
         )
-        fits = torch.tensor(
-            [[role != "O" and tag == k for role, tag in tags] for k in kinds],
+        has_type = torch.tensor(
+            [[role != "O" and tag == k for role, tag in tags] for k in types],
             device=device,
-        ).reshape(len(kinds), self.num_tags)
-        # pages are of the pairs that end at a position; the first has none
+        ).reshape(len(types), self.num_tags)
+        # pairs[:, t]: joint marginals of the labels at t - 1 and t; zeros for t = 0
         nodes = chain.marginals()
         pairs = nn.functional.pad(chain.edge_marginals(), (0, 0, 0, 0, 1, 0))
+        # p(y_t | y_{t-1}) = p(y_{t-1}, y_t) / p(y_{t-1}): the posterior is a Markov
+        # chain
         sums = pairs.sum(3, keepdim=True)
-        moves = pairs / sums.masked_fill(sums == 0, 1.0)
-        times = chain.mask.logical_not().to(torch.int8).argsort(dim=1, stable=True)
-
-        def ending_at(pages: Tensor, position: Tensor) -> Tensor:
-            return pages[row, times[row, position]]
-
-        alone = first == 0
-        after = (ending_at(pairs, first) * ~joined).sum(1)
-        mass = torch.where(alone[:, None], ending_at(nodes, first), after) * fits[kind]
-        longest = max((b - a for _, _, a, b in where), default=0)
-        for step in range(1, longest + 1):
-            inside = (first + step <= last)[:, None]
-            move = ending_at(moves, (first + step).minimum(last)) * joined
-            mass = torch.where(inside, (mass.unsqueeze(1) @ move).squeeze(1), mass)
-        finishes = last + 1 == chain.mask.sum(1)[row]
-        leave = (ending_at(moves, torch.where(finishes, last, last + 1)) * ~joined).sum(
-            2
+        transition_probs = pairs / sums.masked_fill(sums == 0, 1.0)
+        # positions of each row, real ones first: spans count only those
+        real_positions = (
+            chain.mask.logical_not().to(torch.int8).argsort(dim=1, stable=True)
         )
-        mass = mass * leave.masked_fill(finishes[:, None], 1.0)
-        found = mass.sum(1).clamp(max=1.0)
-        return list(torch.split(found, [len(some) for some in spans]))
 
-    def _class_weight(
+        def at_position(tables: Tensor, position: Tensor) -> Tensor:
+            return tables[row, real_positions[row, position]]
+
+        # mass[n, j]: probability that span n has begun at first and the label is j
+        starts_row = first == 0
+        entered = (at_position(pairs, first) * ~continues).sum(1)
+        mass = (
+            torch.where(starts_row[:, None], at_position(nodes, first), entered)
+            * has_type[kind]
+        )
+        max_steps = max((b - a for _, _, a, b in located), default=0)
+        for step in range(1, max_steps + 1):
+            inside = (first + step <= last)[:, None]
+            transition = (
+                at_position(transition_probs, (first + step).minimum(last)) * continues
+            )
+            mass = torch.where(
+                inside, (mass.unsqueeze(1) @ transition).squeeze(1), mass
+            )
+        # the label after the span must not continue it
+        ends_row = last + 1 == chain.mask.sum(1)[row]
+        exit_probs = (
+            at_position(transition_probs, torch.where(ends_row, last, last + 1))
+            * ~continues
+        ).sum(2)
+        mass = mass * exit_probs.masked_fill(ends_row[:, None], 1.0)
+        probs = mass.sum(1).clamp(max=1.0)
+        return list(torch.split(probs, [len(row_spans) for row_spans in spans]))
+
+    def _class_weight_tensor(
         self, class_weight: Mapping[str, float] | Tensor | None
     ) -> Tensor | None:
-        """Weights of tags by their numbers."""
+        """Return class weights as a tensor ``(num_tags,)``, also of a dictionary."""
         if not isinstance(class_weight, Mapping):
             return class_weight
         if self.labels is None:
@@ -517,28 +535,32 @@ class LinearChain(nn.Module):
             weights, dtype=torch.float64, device=self.transitions.device
         )
 
-    def _as_given(self, answer: Tensor, time: int) -> Tensor:
-        """The answer with its axis of time where emissions have it."""
-        return answer if self.batch_first else answer.movedim(time, 0)
+    def _restore_axes(self, result: Tensor, time_axis: int) -> Tensor:
+        """Return a batch-first result in the layout of ``batch_first``."""
+        return result if self.batch_first else result.movedim(time_axis, 0)
 
     @property
-    def _order(self) -> str:
+    def _axes_text(self) -> str:
         return "batch, time" if self.batch_first else "time, batch"
 
     def _check_emissions(self, emissions: Tensor) -> None:
-        """Types and shapes, in the words of a head."""
+        """Raise unless emissions have the type, shape and device of this head."""
         if not isinstance(emissions, Tensor):
             raise TypeError(
                 "emissions: expected a torch.Tensor, got "
-                f"{type(emissions).__name__}{_remedy(emissions)}"
+                f"{type(emissions).__name__}{_conversion_hint(emissions)}"
             )
         _require_dense("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
-            alone = emissions.dim() == 2 and emissions.shape[1] == self.num_tags
+            is_single = emissions.dim() == 2 and emissions.shape[1] == self.num_tags
             axis = 0 if self.batch_first else 1
-            hint = f"; of one sequence, emissions.unsqueeze({axis})" if alone else ""
+            hint = (
+                f"; for one sequence use emissions.unsqueeze({axis})"
+                if is_single
+                else ""
+            )
             raise ValueError(
-                f"emissions: expected ({self._order}, num_tags) with num_tags = "
+                f"emissions: expected ({self._axes_text}, num_tags) with num_tags = "
                 f"{self.num_tags}, got {tuple(emissions.shape)}{hint}"
             )
         if emissions.device != self.transitions.device:
@@ -546,8 +568,8 @@ class LinearChain(nn.Module):
                 f"emissions: expected a tensor on {self.transitions.device} like this "
                 f"head, got one on {emissions.device}; move the head with .to(device)"
             )
-        wide = self.transitions.dtype == torch.float64
-        if wide and emissions.dtype != torch.float64:
+        is_float64 = self.transitions.dtype == torch.float64
+        if is_float64 and emissions.dtype != torch.float64:
             raise TypeError(
                 "emissions: expected torch.float64 like this head, got "
                 f"{emissions.dtype}; convert them with .double(), or the head with "
@@ -555,10 +577,11 @@ class LinearChain(nn.Module):
             )
 
     def _check_tags(self, tags: Tensor, emissions: Tensor) -> None:
+        """Raise unless tags are integers in the shape of the emissions."""
         if not isinstance(tags, Tensor):
             raise TypeError(
                 f"tags: expected a torch.Tensor, got {type(tags).__name__}"
-                f"{_remedy(tags)}"
+                f"{_conversion_hint(tags)}"
             )
         _require_dense("tags", tags)
         if tags.dtype == torch.bool:
@@ -567,25 +590,27 @@ class LinearChain(nn.Module):
                 "arguments is emissions, tags, mask"
             )
         checks.require_shape(
-            "tags", tags, tuple(emissions.shape[:2]), f"({self._order})"
+            "tags", tags, tuple(emissions.shape[:2]), f"({self._axes_text})"
         )
 
-    def _as_bool(self, mask: Tensor, emissions: Tensor) -> Tensor:
-        """The mask in bool: of integers if they are 0 and 1."""
+    def _as_bool_mask(self, mask: Tensor, emissions: Tensor) -> Tensor:
+        """Return the mask as bool; integers must be 0 and 1."""
         if not isinstance(mask, Tensor):
-            hint = "; the best so many are top_k=..." if isinstance(mask, int) else ""
+            hint = (
+                "; for the k best outputs pass top_k=k" if isinstance(mask, int) else ""
+            )
             raise TypeError(
                 f"mask: expected a torch.Tensor, got {type(mask).__name__}"
-                f"{hint or _remedy(mask)}"
+                f"{hint or _conversion_hint(mask)}"
             )
         _require_dense("mask", mask)
         if mask.dim() == 1 and mask.dtype != torch.bool:
             raise ValueError(
-                f"mask: expected ({self._order}), got {tuple(mask.shape)}; of lengths, "
-                "torch.arange(time) < lengths[:, None]"
+                f"mask: expected ({self._axes_text}), got {tuple(mask.shape)}; from "
+                "lengths: torch.arange(time) < lengths[:, None]"
             )
         checks.require_shape(
-            "mask", mask, tuple(emissions.shape[:2]), f"({self._order})"
+            "mask", mask, tuple(emissions.shape[:2]), f"({self._axes_text})"
         )
         if mask.dtype == torch.bool:
             return mask
@@ -601,32 +626,35 @@ class LinearChain(nn.Module):
                 stacklevel=4,
             )
         if checks.has_concrete_values():
-            other = (mask != 0) & (mask != 1)
-            if bool(other.any()):
-                found = mask[other][0].item()
+            invalid = (mask != 0) & (mask != 1)
+            if bool(invalid.any()):
+                value = mask[invalid][0].item()
                 raise ValueError(
                     f"mask: expected 0 and 1, 1 being real, in a mask of {mask.dtype}, "
-                    f"got {found}; convert with .bool()"
+                    f"got {value}; convert with .bool()"
                 )
         return mask.bool()
 
-    def _check_gold(
+    def _require_allowed_tags(
         self, value: Tensor, tags: Int[Tensor, "batch time"], chain: Chain
     ) -> None:
-        """Forbidden gold tags make the loss infinite: say where."""
+        """Raise with the row and the step if gold tags violate the constraints.
+
+        The loss is then infinite, so finite losses need no check of the tags.
+        """
         if not checks.has_concrete_values() or bool(value.detach().isfinite().all()):
             return
-        start, moves, end = (
+        start, transitions, end = (
             self.allowed_start,
             self.allowed_transitions,
             self.allowed_end,
         )
-        if start is None or moves is None or end is None:
+        if start is None or transitions is None or end is None:
             return
         for row, (gold, real) in enumerate(zip(tags, chain.mask, strict=True)):
             steps = real.nonzero().squeeze(1).tolist()
             path = gold[real].tolist()
-            names = [self._name(tag) for tag in path]
+            names = [self._tag_text(tag) for tag in path]
             where = f"at row {row}, step"
             for n, (step, tag) in enumerate(zip(steps, path, strict=True)):
                 if n == 0 and not start[tag]:
@@ -634,7 +662,7 @@ class LinearChain(nn.Module):
                         f"tags: the constraints forbid starting with {names[n]} "
                         f"{where} {step}"
                     )
-                if n > 0 and not moves[path[n - 1], tag]:
+                if n > 0 and not transitions[path[n - 1], tag]:
                     raise ValueError(
                         f"tags: the constraints forbid {names[n]} after {names[n - 1]} "
                         f"{where} {step}; convert the tags to the scheme of the "
@@ -646,44 +674,46 @@ class LinearChain(nn.Module):
                     f"{where} {steps[-1]}"
                 )
 
-    def _name(self, tag: int) -> str:
-        """A tag in a message."""
+    def _tag_text(self, tag: int) -> str:
+        """Return the label or the number of a tag, for messages."""
         return str(tag) if self.labels is None else repr(self.labels[tag])
 
 
-def _writes_onnx() -> bool:
-    """Whether ``torch.onnx.export`` is under way."""
+def _is_exporting_onnx() -> bool:
+    """Return whether ``torch.onnx.export`` is running."""
     return torch.onnx.is_in_onnx_export()
 
 
-def _places(
-    spans: object, sizes: list[int], kinds: list[str]
+def _locate_spans(
+    spans: object, lengths: list[int], types: list[str]
 ) -> list[tuple[int, int, int, int]]:
-    """Row, number of the type, first and last position of each span."""
+    """Return (row, index of the type, first, last) of each span, validated."""
     if not isinstance(spans, Sequence) or isinstance(spans, str):
-        found = type(spans).__name__
-        raise TypeError(f"spans: expected a list of spans for each row, got {found}")
-    if len(spans) != len(sizes):
+        type_name = type(spans).__name__
+        raise TypeError(
+            f"spans: expected a list of spans for each row, got {type_name}"
+        )
+    if len(spans) != len(lengths):
         raise ValueError(
-            f"spans: expected a list of spans for each of {len(sizes)} rows, got "
+            f"spans: expected a list of spans for each of {len(lengths)} rows, got "
             f"{len(spans)}"
         )
-    places = []
-    for row, (some, size) in enumerate(zip(spans, sizes, strict=True)):
-        if not isinstance(some, Collection) or isinstance(some, str):
+    located = []
+    for row, (row_spans, length) in enumerate(zip(spans, lengths, strict=True)):
+        if not isinstance(row_spans, Collection) or isinstance(row_spans, str):
             raise TypeError(
                 f"spans: expected a list of spans at row {row}, got "
-                f"{type(some).__name__}"
+                f"{type(row_spans).__name__}"
             )
-        for span in some:
+        for span in row_spans:
             if not isinstance(span, tuple | list) or len(span) != 3:
                 raise TypeError(
                     f"spans: expected (type, first, last) at row {row}, got {span!r}"
                 )
             kind, first, last = span
-            if kind not in kinds:
+            if kind not in types:
                 raise ValueError(
-                    f"spans: expected one of the types {', '.join(kinds)} at row "
+                    f"spans: expected one of the types {', '.join(types)} at row "
                     f"{row}, got {kind!r}"
                 )
             try:
@@ -693,19 +723,19 @@ def _places(
                     f"spans: expected (type, first, last) with ints first and last at "
                     f"row {row}, got {span!r}"
                 ) from None
-            if not 0 <= first <= last < size:
+            if not 0 <= first <= last < length:
                 raise ValueError(
-                    f"spans: expected 0 <= first <= last < {size}, the real positions "
-                    f"of row {row}, got {span!r}"
+                    f"spans: expected 0 <= first <= last < {length}, the real positions"
+                    f" of row {row}, got {span!r}"
                 )
-            places.append((row, kinds.index(kind), first, last))
-    return places
+            located.append((row, types.index(kind), first, last))
+    return located
 
 
-def _criterion(
+def _resolve_loss(
     loss: object, reduction: Reduction | None, class_weight: Tensor | None
 ) -> nn.Module:
-    """The loss that is meant, by name or as it is."""
+    """Return the loss module of a name; modules are returned unchanged."""
     if isinstance(loss, nn.Module):
         if class_weight is not None:
             raise ValueError(
@@ -718,11 +748,11 @@ def _criterion(
                 f"write {type(loss).__name__}(reduction={reduction!r})"
             )
         return loss
-    known = ", ".join(get_args(LossName))
+    loss_names = ", ".join(get_args(LossName))
     if loss is not None and not isinstance(loss, str):
         name = loss.__name__ if isinstance(loss, type) else ""
         hint = f"the class {name}; write {name}()" if name else type(loss).__name__
-        raise TypeError(f"loss: expected one of {known}, or a module, got {hint}")
+        raise TypeError(f"loss: expected one of {loss_names}, or a module, got {hint}")
     chosen = "mean" if reduction is None else reduction
     if loss is None or loss == "crf":
         return CRFLoss(class_weight, reduction=chosen)
@@ -736,11 +766,12 @@ def _criterion(
         )
     if loss == "perceptron":
         return StructuredPerceptron(class_weight, reduction=chosen)
-    raise ValueError(f"loss: expected one of {known}, or a module, got {loss!r}")
+    raise ValueError(f"loss: expected one of {loss_names}, or a module, got {loss!r}")
 
 
 def _require_dense(name: str, value: Tensor) -> None:
-    # others have no shape to look at, or cannot be turned
+    """Raise unless a tensor is strided and not nested."""
+    # nested tensors have no shape, sparse ones no transpose
     if value.is_nested:
         raise TypeError(
             f"{name}: expected a dense tensor, got a nested one; pad it with "
@@ -753,16 +784,16 @@ def _require_dense(name: str, value: Tensor) -> None:
         )
 
 
-def _in_our_words(error: Exception) -> Exception:
-    """Rephrase an error of ``Chain`` for the arguments of a head."""
-    name, colon, rest = str(error).partition(":")
-    return type(error)(OUR_WORDS.get(name, name) + colon + rest)
+def _rename_argument(error: Exception) -> Exception:
+    """Return the error with the argument of ``LinearChain`` in place of ``Chain``'s."""
+    name, colon, message = str(error).partition(":")
+    return type(error)(ARGUMENT_NAMES.get(name, name) + colon + message)
 
 
-def _remedy(value: object) -> str:
-    """Remedy for a value that is not a tensor."""
+def _conversion_hint(value: object) -> str:
+    """Return how to convert a value to a tensor, for the end of a message."""
     if hasattr(value, "logits"):
-        return "; hand over its .logits"
+        return "; pass its .logits"
     if type(value).__module__ == "numpy":
         return "; convert with torch.from_numpy"
     if not isinstance(value, list | tuple):
@@ -774,5 +805,6 @@ def _remedy(value: object) -> str:
     return "; convert with torch.tensor"
 
 
-def _forbid(scores: Tensor, allowed: Tensor | None) -> Tensor:
+def _mask_forbidden(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return the scores with -inf where not allowed."""
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)

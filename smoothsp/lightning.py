@@ -80,26 +80,26 @@ class Snapshots(Callback):
         self, trainer: Trainer, pl_module: LightningModule
     ) -> None:
         """Validate the trainer and the module before the first batch."""
-        if _optimizers(trainer):
-            _require_whole_gradients(trainer, pl_module)
-            _batches(trainer)
+        if _svrg_optimizers(trainer):
+            _require_unmodified_gradients(trainer, pl_module)
+            _snapshot_batches(trainer)
 
-    def _take(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the full gradients."""
-        optimizers = _optimizers(trainer)
+    def _take_snapshots(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compute the full gradient of each SVRG optimizer."""
+        optimizers = _svrg_optimizers(trainer)
         if not optimizers:
             return
-        _require_whole_gradients(trainer, pl_module)
-        closure, batches = self._closure(trainer, pl_module), _batches(trainer)
+        _require_unmodified_gradients(trainer, pl_module)
+        closure, batches = self._closure(trainer, pl_module), _snapshot_batches(trainer)
 
-        def on_device(batch: Any) -> Tensor:
-            return closure(_moved(trainer, pl_module, batch))
+        def closure_on_device(batch: Any) -> Tensor:
+            return closure(_to_device(trainer, pl_module, batch))
 
         for optimizer in optimizers:
             if trainer.fast_dev_run:  # type: ignore[attr-defined]
-                _try_out(optimizer, on_device, batches)
+                _snapshot_few_batches(optimizer, closure_on_device, batches)
             else:
-                optimizer.snapshot(on_device, batches, size=self.size)
+                optimizer.snapshot(closure_on_device, batches, size=self.size)
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -107,10 +107,10 @@ class Snapshots(Callback):
         """Compute full gradients before the first batch; store the batch of a step."""
         # a run that is resumed at the end of an epoch never calls on_train_epoch_start
         if batch_idx == 0:
-            self._take(trainer, pl_module)
-        for optimizer in _optimizers(trainer):
-            # may have changed since the epoch started
-            _require_whole_gradients(trainer, pl_module)
+            self._take_snapshots(trainer, pl_module)
+        for optimizer in _svrg_optimizers(trainer):
+            # callbacks may have changed the trainer since the epoch started
+            _require_unmodified_gradients(trainer, pl_module)
             if pl_module.automatic_optimization and batch is not None:
                 closure = partial(self._closure(trainer, pl_module), batch)
                 optimizer._batch_info.update(
@@ -119,7 +119,7 @@ class Snapshots(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Release the batch."""
-        for optimizer in _optimizers(trainer):
+        for optimizer in _svrg_optimizers(trainer):
             optimizer._batch_info.clear()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -129,7 +129,7 @@ class Snapshots(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End the epochs of the optimizers."""
-        for optimizer in _optimizers(trainer):
+        for optimizer in _svrg_optimizers(trainer):
             optimizer.end_epoch()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -139,7 +139,7 @@ class Snapshots(Callback):
     def _closure(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> Callable[[Any], Tensor]:
-        """Loss and gradients of a batch that is on its device; logs nothing."""
+        """Return a function of a batch: its loss, with gradients and without logs."""
         named = isinstance(self.loss, str)
         loss = getattr(pl_module, self.loss, None) if named else None
         if not callable(loss):
@@ -149,7 +149,10 @@ class Snapshots(Callback):
             )
 
         def closure(batch: Any) -> Tensor:
-            with _quiet(pl_module), trainer.precision_plugin.train_step_context():
+            with (
+                _logging_disabled(pl_module),
+                trainer.precision_plugin.train_step_context(),
+            ):
                 value: Tensor = loss(batch)
             torch.autograd.backward(value)
             return value.detach()
@@ -157,13 +160,15 @@ class Snapshots(Callback):
         return closure
 
 
-def _optimizers(trainer: Trainer) -> list[SVRG]:
-    return [one for one in trainer.optimizers if isinstance(one, SVRG)]
+def _svrg_optimizers(trainer: Trainer) -> list[SVRG]:
+    return [
+        optimizer for optimizer in trainer.optimizers if isinstance(optimizer, SVRG)
+    ]
 
 
 @contextmanager
-def _quiet(pl_module: LightningModule) -> Iterator[None]:
-    """Let the module log nothing."""
+def _logging_disabled(pl_module: LightningModule) -> Iterator[None]:
+    """Context manager: replace ``pl_module.log`` by a function that does nothing."""
     pl_module.log = lambda *_, **__: None  # type: ignore[method-assign]
     try:
         yield
@@ -171,15 +176,18 @@ def _quiet(pl_module: LightningModule) -> Iterator[None]:
         del pl_module.log
 
 
-def _moved(trainer: Trainer, pl_module: LightningModule, batch: Any) -> Any:
-    """Batch after the hooks of the trainer."""
+def _to_device(trainer: Trainer, pl_module: LightningModule, batch: Any) -> Any:
+    """Return a batch on the device of the trainer, after its conversion hooks."""
     batch = trainer.precision_plugin.convert_input(batch)
     batch = pl_module._on_before_batch_transfer(batch, dataloader_idx=0)
     return trainer.strategy.batch_to_device(batch, dataloader_idx=0)
 
 
-def _require_whole_gradients(trainer: Trainer, pl_module: LightningModule) -> None:
-    """Refuse what the trainer does to one gradient of the two of a step."""
+def _require_unmodified_gradients(trainer: Trainer, pl_module: LightningModule) -> None:
+    """Raise if the trainer accumulates, clips or scales gradients.
+
+    A step of SVRG is a difference of two gradients, of which it would change only one.
+    """
     if trainer.accumulate_grad_batches != 1:
         raise ValueError(
             "accumulate_grad_batches: expected 1 with SVRG, whose steps evaluate "
@@ -203,18 +211,18 @@ def _require_whole_gradients(trainer: Trainer, pl_module: LightningModule) -> No
 
 
 @dataclass(frozen=True)
-class _First:
-    """The first batches of a loader, anew for each iteration."""
+class _FirstBatches:
+    """The first ``num_batches`` batches of a loader; can be iterated repeatedly."""
 
     loader: Iterable[Any]
-    many: int
+    num_batches: int
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(iter(self.loader), self.many)
+        return islice(iter(self.loader), self.num_batches)
 
 
-def _batches(trainer: Trainer) -> Iterable[Any]:
-    """Batches of the full gradient of this epoch."""
+def _snapshot_batches(trainer: Trainer) -> Iterable[Any]:
+    """Return the batches of the full gradient: those of the steps, or all."""
     loader: Any = trainer.train_dataloader
     if isinstance(loader, list | tuple | dict):
         raise TypeError(
@@ -224,15 +232,16 @@ def _batches(trainer: Trainer) -> Iterable[Any]:
         )
     require_repeatable("Snapshots", loader)
     if isinstance(loader, DataLoader):
-        # the trainer's counts its own batches, and may have but one iterator
+        # a copy: the trainer counts the batches of its loader, and a loader with
+        # persistent workers has a single iterator
         loader = copy.copy(loader)
         loader._iterator = None
-    many = trainer.num_training_batches
+    num_batches = trainer.num_training_batches
     length = len(loader) if _has_length(loader) else None
-    if many in (float("inf"), length):
+    if num_batches in (float("inf"), length):
         return loader  # type: ignore[no-any-return]
-    if trainer.fast_dev_run or length is None or _in_fixed_order(loader):  # type: ignore[attr-defined]
-        return _First(loader, int(many))
+    if trainer.fast_dev_run or length is None or _has_fixed_order(loader):  # type: ignore[attr-defined]
+        return _FirstBatches(loader, int(num_batches))
     return loader  # type: ignore[no-any-return]
 
 
@@ -244,24 +253,30 @@ def _has_length(loader: Any) -> bool:
     return True
 
 
-def _in_fixed_order(loader: Any) -> bool:
+def _has_fixed_order(loader: Any) -> bool:
+    """Return whether a loader yields the same batches in each epoch."""
     if not isinstance(loader, DataLoader):
         return False
-    plain = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
+    has_default_batches = (
+        loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
+    )
     sampler = loader.sampler
     shuffles = getattr(sampler, "shuffle", True)
-    sequential = isinstance(sampler, SequentialSampler) or (
+    is_sequential = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, DistributedSampler) and not shuffles
     )
-    return plain and sequential
+    return has_default_batches and is_sequential
 
 
-def _try_out(
+def _snapshot_few_batches(
     optimizer: SVRG, closure: Callable[[Any], Tensor], batches: Iterable[Any]
 ) -> None:
-    """A snapshot of a few batches, however many its settings are made for."""
+    """Take a snapshot of the mean over few batches, for ``fast_dev_run``.
 
-    def whole() -> Tensor:
+    ``optimizer.snapshot(closure, batches)`` would require all batches of its settings.
+    """
+
+    def mean_loss() -> Tensor:
         losses = [closure(batch) for batch in batches]
         params = (p for group in optimizer.param_groups for p in group["params"])
         for p in params:
@@ -269,4 +284,4 @@ def _try_out(
                 p.grad /= len(losses)
         return torch.stack(losses).mean()
 
-    optimizer.snapshot(whole)
+    optimizer.snapshot(mean_loss)

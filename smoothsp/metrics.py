@@ -42,7 +42,7 @@ def spans(
         warning: of the schemes that have all prefixes, the one with most spans.
     strict
         If False, tags follow the rules of the CoNLL evaluation script, in all schemes
-        and however ill-formed. A span begins at B, S, U or W, where the type changes,
+        also for malformed tags. A span begins at B, S, U or W, where the type changes,
         and after O, E, L, S, U or W. If True, only spans that are well formed in the
         scheme count.
 
@@ -71,7 +71,7 @@ def spans(
     >>> spans(["B-PER", "I-PER", "O", "I-LOC"], scheme="BIO", strict=True)
     {('PER', 0, 1)}
     """
-    return _read({"tags": [tags]}, scheme, strict)[0][0]
+    return _read_spans({"tags": [tags]}, scheme, strict)[0][0]
 
 
 def span_f1(
@@ -123,78 +123,88 @@ def span_f1(
             f"predicted: expected {len(gold)} sentences as in gold, "
             f"got {len(predicted)}"
         )
-    wanted, proposed = _read({"gold": gold, "predicted": predicted}, scheme, strict)
+    gold_spans, predicted_spans = _read_spans(
+        {"gold": gold, "predicted": predicted}, scheme, strict
+    )
     for row, (truth, guess) in enumerate(zip(gold, predicted, strict=True)):
         if len(truth) != len(guess):
             raise ValueError(
                 f"predicted: expected {len(truth)} labels as in gold at sentence "
                 f"{row}, got {len(guess)}"
             )
-    hits = sum(len(a & b) for a, b in zip(wanted, proposed, strict=True))
-    precision = hits / max(1, sum(map(len, proposed)))
-    recall = hits / max(1, sum(map(len, wanted)))
-    both = precision + recall
-    return precision, recall, 2 * precision * recall / both if both else 0.0
+    hits = sum(len(a & b) for a, b in zip(gold_spans, predicted_spans, strict=True))
+    precision = hits / max(1, sum(map(len, predicted_spans)))
+    recall = hits / max(1, sum(map(len, gold_spans)))
+    total = precision + recall
+    return precision, recall, 2 * precision * recall / total if total else 0.0
 
 
-def _read(
-    texts: dict[str, Sequence[Sequence[str]]], name: str | None, strict: bool
+def _read_spans(
+    texts: dict[str, Sequence[Sequence[str]]], scheme_name: str | None, strict: bool
 ) -> list[list[set[Span]]]:
-    """Spans of each sentence of each argument; the scheme is guessed from the first."""
+    """Return the spans of each sentence of each text.
+
+    With ``strict`` and no scheme, the scheme is guessed from the first text.
+    """
     counts: Counter[str] = Counter()
     for argument, text in texts.items():
-        _check_tags(argument, text)
+        _require_tag_lists(argument, text)
         counts.update(chain.from_iterable(text))
     parts = {tag: schemes.split_tag(tag) for tag in counts}
-    scheme = None if name is None else schemes.resolve_scheme(name)
-    legal = {
+    scheme = None if scheme_name is None else schemes.resolve_scheme(scheme_name)
+    allowed = {
         "O",
         *(schemes.CANONICAL_PREFIX if scheme is None else schemes.PREFIXES[scheme]),
     }
-    unknown = [tag for tag, (prefix, _) in parts.items() if prefix not in legal]
+    unknown = [tag for tag, (prefix, _) in parts.items() if prefix not in allowed]
     if unknown and scheme is not None:
         raise ValueError(
-            f"{_place(texts, unknown[0])}: expected"
+            f"{_first_position(texts, unknown[0])}: expected"
             f" {schemes.allowed_tags_text(scheme)} for {scheme}, got {unknown[0]!r}"
         )
-    fitting = schemes.compatible_schemes(prefix for prefix, _ in parts.values())
-    if scheme is None and not fitting:
-        warnings.warn(_of_no_scheme(unknown, counts), UserWarning, stacklevel=3)
+    compatible = schemes.compatible_schemes(prefix for prefix, _ in parts.values())
+    if scheme is None and not compatible:
+        warnings.warn(
+            _unknown_prefix_message(unknown, counts), UserWarning, stacklevel=3
+        )
     parts |= {tag: ("I", tag) for tag in unknown}
     if strict and scheme is None:
         first = next(iter(texts.values()))
         scheme = max(
-            fitting or schemes.SPAN_PREFIXES,
-            key=lambda other: sum(map(len, _spans(first, parts, other))),
+            compatible or schemes.SPAN_PREFIXES,
+            key=lambda other: sum(map(len, _parse_sentences(first, parts, other))),
         )
         warnings.warn(
-            f"scheme: expected a name with strict=True, got None: guessed {scheme}",
+            f"scheme: None with strict=True: guessed {scheme} from the tags",
             UserWarning,
             stacklevel=3,
         )
-    return [_spans(x, parts, scheme if strict else None) for x in texts.values()]
+    return [
+        _parse_sentences(x, parts, scheme if strict else None) for x in texts.values()
+    ]
 
 
-def _spans(
+def _parse_sentences(
     text: Sequence[Sequence[str]],
     parts: dict[str, tuple[str, str]],
     scheme: Scheme | None,
 ) -> list[set[Span]]:
-    """Spans of each sentence; if a scheme is given, those that it writes like this."""
+    """Return the spans of each sentence; with a scheme, only well-formed ones."""
     roles = {
         t: (schemes.CANONICAL_PREFIX.get(p, p), kind) for t, (p, kind) in parts.items()
     }
-    found = []
+    span_sets = []
     for tags in text:
-        read = schemes.parse_spans([roles[tag] for tag in tags])
+        spans_of_row = schemes.parse_spans([roles[tag] for tag in tags])
         if scheme is not None:
             prefixes = [parts[tag][0] for tag in tags]
-            read = schemes.well_formed_spans(prefixes, read, scheme)
-        found.append(set(read))
-    return found
+            spans_of_row = schemes.well_formed_spans(prefixes, spans_of_row, scheme)
+        span_sets.append(set(spans_of_row))
+    return span_sets
 
 
-def _check_tags(argument: str, text: Sequence[Sequence[str]]) -> None:
+def _require_tag_lists(argument: str, text: Sequence[Sequence[str]]) -> None:
+    """Raise TypeError unless a text is sentences of tags, each a string."""
     for row, tags in enumerate(text):
         if isinstance(tags, str):
             if argument == "tags":
@@ -204,32 +214,34 @@ def _check_tags(argument: str, text: Sequence[Sequence[str]]) -> None:
                 f" sentence {row}. For a single sentence give [tags]"
             )
         if not hasattr(tags, "__iter__"):
-            place = "" if argument == "tags" else f" as sentence {row}"
+            location = "" if argument == "tags" else f" as sentence {row}"
             raise TypeError(
-                f"{argument}: expected a list of tags, got {type(tags).__name__}{place}"
+                f"{argument}: expected a list of tags, got"
+                f" {type(tags).__name__}{location}"
             )
         for position, tag in enumerate(tags):
             if not isinstance(tag, str):
-                place = "" if argument == "tags" else f"sentence {row}, "
+                location = "" if argument == "tags" else f"sentence {row}, "
                 raise TypeError(
-                    f"{argument}: expected tags as strings, got {tag!r} at {place}"
+                    f"{argument}: expected tags as strings, got {tag!r} at {location}"
                     f"position {position}"
                 )
 
 
-def _place(texts: dict[str, Sequence[Sequence[str]]], wanted: str) -> str:
-    """First position of a tag."""
+def _first_position(texts: dict[str, Sequence[Sequence[str]]], target: str) -> str:
+    """Return argument, sentence and position of the first occurrence of a tag."""
     return next(
         f"{argument}, {'' if argument == 'tags' else f'sentence {row}, '}"
         f"position {position}"
         for argument, text in texts.items()
         for row, tags in enumerate(text)
         for position, tag in enumerate(tags)
-        if tag == wanted
+        if tag == target
     )
 
 
-def _of_no_scheme(unknown: Sequence[str], counts: Counter[str]) -> str:
+def _unknown_prefix_message(unknown: Sequence[str], counts: Counter[str]) -> str:
+    """Return the warning for tags that no single scheme can encode."""
     if unknown:
         shown = ", ".join(f"{tag!r} ({counts[tag]} times)" for tag in unknown[:5])
         more = f" and {len(unknown) - 5} others" if len(unknown) > 5 else ""
@@ -237,8 +249,8 @@ def _of_no_scheme(unknown: Sequence[str], counts: Counter[str]) -> str:
     else:
         prefixes = sorted({schemes.split_tag(tag)[0] for tag in counts})
         got = f"the prefixes {', '.join(prefixes)}"
-    known = ", ".join(schemes.SPAN_PREFIXES)
-    return f"tags: expected O and the prefixes of one of {known}, got {got}"
+    scheme_names = ", ".join(schemes.SPAN_PREFIXES)
+    return f"tags: expected O and the prefixes of one of {scheme_names}, got {got}"
 
 
 def corloc(iou: Sequence[float] | Tensor, threshold: float = 0.5) -> float:
@@ -261,7 +273,7 @@ def corloc(iou: Sequence[float] | Tensor, threshold: float = 0.5) -> float:
     >>> corloc([0.9, 0.5, 0.6, 0.0])
     0.5
     """
-    return float(_is_right(iou, threshold).double().mean())
+    return float(_is_correct(iou, threshold).double().mean())
 
 
 def average_precision(
@@ -298,64 +310,66 @@ def average_precision(
     >>> average_precision([0.9, 0.1, 0.8], [3.0, 2.0, 1.0])
     0.5555555555555556
     """
-    right = _is_right(iou, threshold)
-    ranks = _numbers("confidence", confidence)
-    if ranks.shape != right.shape:
+    is_correct = _is_correct(iou, threshold)
+    confidences = _as_float64("confidence", confidence)
+    if confidences.shape != is_correct.shape:
         raise ValueError(
-            f"confidence: expected {len(right)} numbers as in iou, got "
-            f"{tuple(ranks.shape)}"
+            f"confidence: expected {len(is_correct)} numbers as in iou, got "
+            f"{tuple(confidences.shape)}"
         )
-    if ranks.isnan().any():
-        place = int(ranks.isnan().nonzero()[0])
-        raise ValueError(f"confidence: expected numbers, got NaN at {place}")
-    total = len(right) if num_true is None else num_true
-    if total < right.sum():
+    if confidences.isnan().any():
+        index = int(confidences.isnan().nonzero()[0])
+        raise ValueError(f"confidence: expected numbers, got NaN at {index}")
+    total = len(is_correct) if num_true is None else num_true
+    if total < is_correct.sum():
         raise ValueError(
-            f"num_true: expected at least the {int(right.sum())} that were found, got "
-            f"{total}"
+            f"num_true: expected at least the {int(is_correct.sum())} correct boxes,"
+            f" got {total}"
         )
     if total == 0:
         raise ValueError("num_true: expected at least 1, got 0")
-    order = ranks.argsort(descending=True)
-    ranks, hits = ranks[order], right[order].cumsum(0).double()
-    # only where the confidence changes can a threshold be put
-    last = torch.ones_like(ranks, dtype=torch.bool)
-    last[:-1] = ranks[1:] < ranks[:-1]
-    places = torch.arange(1, len(ranks) + 1, dtype=torch.float64, device="cpu")
-    taken = places[last]
-    precision, recall = hits[last] / taken, hits[last] / total
-    best = precision.flip(0).cummax(0).values.flip(0)
-    return float((best * recall.diff(prepend=recall.new_zeros(1))).sum())
+    order = confidences.argsort(descending=True)
+    confidences, hits = confidences[order], is_correct[order].cumsum(0).double()
+    # boxes of equal confidence share one threshold: keep the last of each group
+    is_last = torch.ones_like(confidences, dtype=torch.bool)
+    is_last[:-1] = confidences[1:] < confidences[:-1]
+    ranks = torch.arange(1, len(confidences) + 1, dtype=torch.float64, device="cpu")
+    num_ranked = ranks[is_last]
+    precision, recall = hits[is_last] / num_ranked, hits[is_last] / total
+    # highest precision at this recall or above
+    envelope = precision.flip(0).cummax(0).values.flip(0)
+    return float((envelope * recall.diff(prepend=recall.new_zeros(1))).sum())
 
 
-def _numbers(name: str, given: object) -> Tensor:
-    """Real numbers in float64, on the CPU."""
-    wrong = isinstance(given, Tensor) and (
-        given.is_complex() or given.is_meta or given.layout is not torch.strided
+def _as_float64(name: str, value: object) -> Tensor:
+    """Return real numbers as a float64 tensor on the CPU."""
+    wrong = isinstance(value, Tensor) and (
+        value.is_complex() or value.is_meta or value.layout is not torch.strided
     )
     try:
         if not wrong:
-            return torch.as_tensor(given, dtype=torch.float64, device="cpu")
+            return torch.as_tensor(value, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
-            f"{name}: expected numbers, got {type(given).__name__} ({error})"
+            f"{name}: expected numbers, got {type(value).__name__} ({error})"
         ) from error
-    raise TypeError(f"{name}: expected real numbers in a dense tensor, got {given}")
+    raise TypeError(f"{name}: expected real numbers in a dense tensor, got {value}")
 
 
-def _is_right(iou: Sequence[float] | Tensor, threshold: float) -> Tensor:
-    overlaps = _numbers("iou", iou)
+def _is_correct(iou: Sequence[float] | Tensor, threshold: float) -> Tensor:
+    """Return a mask ``(n,)`` of the overlaps that exceed the threshold."""
+    overlaps = _as_float64("iou", iou)
     if overlaps.dim() != 1 or not len(overlaps):
         raise ValueError(
             f"iou: expected one number per image, got shape {tuple(overlaps.shape)}"
         )
     wrong = ~((overlaps >= 0) & (overlaps <= 1))
     if wrong.any():
-        place = int(wrong.nonzero()[0])
+        index = int(wrong.nonzero()[0])
         raise ValueError(
-            f"iou: expected overlaps in [0, 1], got {overlaps[place]:g} at {place}"
+            f"iou: expected overlaps in [0, 1], got {overlaps[index]:g} at {index}"
         )
-    # 0.3 of float32 is no more than 0.3, though it is in float64
-    given = iou.dtype if isinstance(iou, Tensor) else torch.float64
-    dtype = given if given.is_floating_point else torch.float64
+    # round the threshold to the dtype of iou: float32 0.3 exceeds 0.3 in float64
+    iou_dtype = iou.dtype if isinstance(iou, Tensor) else torch.float64
+    dtype = iou_dtype if iou_dtype.is_floating_point else torch.float64
     return overlaps > torch.tensor(threshold, dtype=dtype, device="cpu").double()

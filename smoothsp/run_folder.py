@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from smoothsp.checkpoints import require_file
-
 try:
     import fcntl
 except ImportError:
@@ -55,6 +53,9 @@ def require_free(
     if resume and overwrite:
         raise ValueError("resume: expected resume or overwrite, got both")
     if resume:
+        # here, because it imports PyTorch, which --help of a recipe does not need
+        from smoothsp.checkpoints import require_file
+
         require_file(folder / checkpoint)
     elif not overwrite and is_main_process():
         for name in (checkpoint, MODEL, CONFIG):
@@ -103,7 +104,7 @@ def held(folder: Path, model: Path | None = None) -> Iterator[None]:
                 f"out: expected a folder for the model, or nothing, at {model}, got a"
                 " file. Move it, or give another folder"
             )
-        if _is_taken(lock):
+        if _is_locked(lock):
             lock.seek(0)
             who = lock.read().decode() or "another process"
             raise ValueError(
@@ -141,7 +142,7 @@ def _unusable(folder: Path, error: OSError) -> OSError:
     )
 
 
-def _is_taken(lock: BinaryIO) -> bool:
+def _is_locked(lock: BinaryIO) -> bool:
     """Take the lock, unless another process has it."""
     if fcntl is None:
         return False

@@ -15,11 +15,11 @@ Scheme = Literal["BIO", "IOB1", "IOE2", "IOE1", "BIOES", "BILOU", "BMES", "BMEWO
 Alias = Literal["IOB2", "IOBES"]
 Span = tuple[str, int, int]
 PLAIN: Final = "plain"
-"""Name of the scheme of tags that write no spans."""
+"""Name of the scheme of tags that encode no spans."""
 
 
 class SpanPrefixes(NamedTuple):
-    """Prefixes of a span of several tokens, from first to last, and of one token."""
+    """Prefixes of the first, inner and last token of a span, and of a single token."""
 
     first: str
     inside: str
@@ -38,13 +38,13 @@ SPAN_PREFIXES: dict[Scheme, SpanPrefixes] = {
     "BMEWO": SpanPrefixes("B", "M", "E", "W"),
 }
 ALIASES: dict[str, Scheme] = {"IOB2": "BIO", "IOBES": "BIOES"}
-# The prefixes that IOB1 and IOE1 write only between spans of one type that touch.
-TOUCHING: dict[Scheme, str] = {"IOB1": "B", "IOE1": "E"}
+# Prefix that IOB1 and IOE1 use only where two spans of one type are adjacent.
+BOUNDARY_PREFIX: dict[Scheme, str] = {"IOB1": "B", "IOE1": "E"}
 PREFIXES: dict[Scheme, frozenset[str]] = {
-    name: frozenset((*shape, TOUCHING.get(name, shape.first)))
+    name: frozenset((*shape, BOUNDARY_PREFIX.get(name, shape.first)))
     for name, shape in SPAN_PREFIXES.items()
 }
-# One letter for each role, whatever the scheme calls it.
+# Prefix of each role in BIOES, for the prefixes of all schemes.
 CANONICAL_PREFIX = {
     "B": "B",
     "I": "I",
@@ -81,54 +81,54 @@ def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain
     >>> detect([["DET", "NOUN", "VERB"]])
     'plain'
     """
-    # many sentences have the same tags
-    given = Counter(map(tuple, sentences))
+    # many sentences have the same tags: count them once
+    sentence_counts = Counter(map(tuple, sentences))
     counts: Counter[str | None] = Counter()
-    for tags, times in given.items():
+    for tags, occurrences in sentence_counts.items():
         for tag in tags:
-            counts[tag] += times
+            counts[tag] += occurrences
     del counts["O"], counts[None]
     for tag in counts:
         if not isinstance(tag, str):
             raise TypeError(f"sentences: expected tags as strings or None, got {tag!r}")
     parts = {tag: split_tag(tag) for tag in counts if tag is not None}
     typed = sum(counts[tag] for tag in parts if is_tag(tag) and len(tag) > 1)
-    bare = counts.keys() <= CANONICAL_PREFIX.keys()
-    if counts and not bare and 20 * typed < counts.total():
+    is_bare = counts.keys() <= CANONICAL_PREFIX.keys()
+    if counts and not is_bare and 20 * typed < counts.total():
         return PLAIN
     patterns: Counter[Any] = Counter()
-    for tags, times in given.items():
-        for pattern in _patterns(tags, parts):
-            patterns[pattern] += times
+    for tags, occurrences in sentence_counts.items():
+        for pattern in _span_patterns(tags, parts):
+            patterns[pattern] += occurrences
     return max(
         sorted(SPAN_PREFIXES, key=lambda name: len(PREFIXES[name])),
         key=lambda name: sum(
             count
-            for (found, before, after), count in patterns.items()
-            if list(found) == write(name, len(found), before, after)
+            for (prefixes, before, after), count in patterns.items()
+            if list(prefixes) == span_prefixes(name, len(prefixes), before, after)
         ),
     )
 
 
-def _patterns(
+def _span_patterns(
     tags: Sequence[str | None], parts: dict[str, tuple[str, str]]
 ) -> Iterable[tuple[tuple[str, ...], bool, bool]]:
-    """Prefixes of each span, and whether one of its type touches it on either side."""
-    known = [parts.get(tag or "O", ("O", "")) for tag in tags]
+    """Yield the prefixes of each span, and its ``_adjacent_sides``."""
+    split_tags = [parts.get(tag or "O", ("O", "")) for tag in tags]
     spans = parse_spans(
-        [(CANONICAL_PREFIX.get(prefix, "O"), kind) for prefix, kind in known]
+        [(CANONICAL_PREFIX.get(prefix, "O"), kind) for prefix, kind in split_tags]
     )
-    for number, (_, first, last) in enumerate(spans):
+    for index, (_, first, last) in enumerate(spans):
         if None in tags[max(0, first - 1) : last + 2]:
             continue
-        prefixes = tuple(prefix for prefix, _ in known[first : last + 1])
-        yield (prefixes, *_touched(spans, number))
+        prefixes = tuple(prefix for prefix, _ in split_tags[first : last + 1])
+        yield (prefixes, *_adjacent_sides(spans, index))
 
 
-def _touched(spans: Sequence[Span], number: int) -> tuple[bool, bool]:
-    """Whether a span of its type ends right before it, and begins right after it."""
-    kind, first, last = spans[number]
-    before, after = spans[max(0, number - 1) : number], spans[number + 1 : number + 2]
+def _adjacent_sides(spans: Sequence[Span], index: int) -> tuple[bool, bool]:
+    """Return whether a span of its type ends just before it, or begins just after."""
+    kind, first, last = spans[index]
+    before, after = spans[max(0, index - 1) : index], spans[index + 1 : index + 2]
     return (
         [(x[0], x[2]) for x in before] == [(kind, first - 1)],
         [x[:2] for x in after] == [(kind, last + 1)],
@@ -149,17 +149,17 @@ def convert(
         Names of the scheme of ``tags`` and of the new one, as in ``metrics.spans``, or
         ``"plain"``.
     strict
-        Whether tags that ``source`` would not write so are an error. If False, spans
-        follow the rules of the CoNLL evaluation script; with the same ``source`` and
-        ``target`` this repairs tags.
+        Whether malformed tags of ``source`` raise an error. If False, spans follow the
+        rules of the CoNLL evaluation script; with equal ``source`` and ``target`` this
+        repairs the tags.
 
     Raises
     ------
     TypeError
         For a tag that is not a string.
     ValueError
-        For an unknown scheme, for a tag that ``source`` does not have, and if
-        ``strict`` for one that it would not write at this position.
+        For an unknown scheme or a tag that ``source`` does not have. With ``strict``
+        also for a tag that is malformed at its position.
 
     Examples
     --------
@@ -169,17 +169,19 @@ def convert(
     >>> convert(["O", "I-PER"], source="BIO", target="BIO", strict=False)
     ['O', 'B-PER']
     """
-    _check_strings(tags)
+    _require_strings(tags)
     for name, value in (("source", source), ("target", target)):
         if value != PLAIN and ALIASES.get(value, value) not in SPAN_PREFIXES:
-            known = ", ".join((*SPAN_PREFIXES, *ALIASES, PLAIN))
-            raise ValueError(f"{name}: expected one of {known}, got {value!r}")
+            names = ", ".join((*SPAN_PREFIXES, *ALIASES, PLAIN))
+            raise ValueError(f"{name}: expected one of {names}, got {value!r}")
     if source == PLAIN:
         spans = [(tag, n, n) for n, tag in enumerate(tags) if tag != "O"]
     else:
-        legal = PREFIXES[resolve_scheme(source)]
+        allowed_prefixes = PREFIXES[resolve_scheme(source)]
         for position, tag in enumerate(tags):
-            if tag != "O" and not (is_tag(tag) and split_tag(tag)[0] in legal):
+            if tag != "O" and not (
+                is_tag(tag) and split_tag(tag)[0] in allowed_prefixes
+            ):
                 allowed = allowed_tags_text(resolve_scheme(source))
                 raise ValueError(
                     f"tags: expected {allowed} for {source}, got {tag!r} at position"
@@ -189,8 +191,8 @@ def convert(
             [(CANONICAL_PREFIX.get(p, p), kind) for p, kind in map(split_tag, tags)]
         )
     if strict and source != PLAIN:
-        own = _written(spans, len(tags), resolve_scheme(source))
-        for position, (tag, right) in enumerate(zip(tags, own, strict=True)):
+        rewritten = _tags_from_spans(spans, len(tags), resolve_scheme(source))
+        for position, (tag, right) in enumerate(zip(tags, rewritten, strict=True)):
             if tag != right and split_tag(tag) != split_tag(right):
                 raise ValueError(
                     f"tags: expected {right!r} at position {position} for {source}, got"
@@ -198,14 +200,14 @@ def convert(
                     " tags as the CoNLL evaluation script does"
                 )
     if target == PLAIN:
-        found = ["O"] * len(tags)
+        converted = ["O"] * len(tags)
         for kind, first, last in spans:
-            found[first : last + 1] = [kind] * (last + 1 - first)
-        return found
-    return _written(spans, len(tags), resolve_scheme(target))
+            converted[first : last + 1] = [kind] * (last + 1 - first)
+        return converted
+    return _tags_from_spans(spans, len(tags), resolve_scheme(target))
 
 
-def _check_strings(tags: Sequence[object]) -> None:
+def _require_strings(tags: Sequence[object]) -> None:
     for position, tag in enumerate(tags):
         if not isinstance(tag, str):
             raise TypeError(
@@ -213,17 +215,19 @@ def _check_strings(tags: Sequence[object]) -> None:
             )
 
 
-def _written(spans: Sequence[Span], length: int, scheme: Scheme) -> list[str]:
-    """Tags of a sentence with these spans."""
-    found = ["O"] * length
-    for number, (kind, first, last) in enumerate(spans):
-        prefixes = write(scheme, last + 1 - first, *_touched(spans, number))
-        found[first : last + 1] = [join_tag(prefix, kind) for prefix in prefixes]
-    return found
+def _tags_from_spans(spans: Sequence[Span], length: int, scheme: Scheme) -> list[str]:
+    """Return the tags of a sentence of ``length`` tokens with these spans."""
+    tags = ["O"] * length
+    for index, (kind, first, last) in enumerate(spans):
+        prefixes = span_prefixes(
+            scheme, last + 1 - first, *_adjacent_sides(spans, index)
+        )
+        tags[first : last + 1] = [join_tag(prefix, kind) for prefix in prefixes]
+    return tags
 
 
 class Notation(NamedTuple):
-    """Way to write tags: B-PER, b_per, PER:B, or only types (IO).
+    """Notation of tags: B-PER, b_per, PER:B, or types alone (IO).
 
     Examples
     --------
@@ -236,26 +240,26 @@ class Notation(NamedTuple):
     suffix: bool = False
     """Whether the type comes first, as in ``PER-B``."""
     lower: bool = False
-    """Whether prefixes are small letters."""
+    """Whether prefixes are lower case."""
     lower_types: bool = False
-    """Whether types are small letters, as well as prefixes."""
+    """Whether types are lower case, too."""
     outside: str = "O"
     """The tag outside of spans."""
     only_types: bool = False
     """Whether there are no prefixes: neighbours of one type are one span."""
 
     def normalise(self, tag: str) -> str:
-        """Return the tag as ``"B-PER"`` or ``"O"``; of another notation, unchanged."""
+        """Return the tag as ``"B-PER"`` or ``"O"``; unchanged in another notation."""
         if tag == self.outside:
             return "O"
         if self.only_types:
             return tag if tag == "O" else f"I-{tag}"
         if self.lower and tag in LOWER:
             return tag.upper()
-        found = self._parts(tag)
-        if found is None:
+        parts = self._split_tag(tag)
+        if parts is None:
             return tag
-        prefix, kind = found
+        prefix, kind = parts
         return f"{prefix.upper()}-{kind.upper() if self.lower_types else kind}"
 
     def write(self, tag: str) -> str:
@@ -272,14 +276,14 @@ class Notation(NamedTuple):
         pair = (kind, prefix) if self.suffix else (prefix, kind)
         return self.separator.join(pair)
 
-    def _parts(self, tag: str) -> tuple[str, str] | None:
-        """Prefix and type; None if it is not written so."""
+    def _split_tag(self, tag: str) -> tuple[str, str] | None:
+        """Return prefix and type, or None if the tag is in another notation."""
         if self.suffix:
             kind, _, prefix = tag.rpartition(self.separator)
         else:
             prefix, _, kind = tag.partition(self.separator)
-        known = LOWER if self.lower else CANONICAL_PREFIX
-        return (prefix, kind) if prefix in known and kind[:1].isalpha() else None
+        prefixes = LOWER if self.lower else CANONICAL_PREFIX
+        return (prefix, kind) if prefix in prefixes and kind[:1].isalpha() else None
 
     def __str__(self) -> str:
         if self.only_types:
@@ -298,7 +302,7 @@ NOTATIONS = [
 
 
 def notation_of(tags: Iterable[str]) -> Notation:
-    """Return how the tags of spans are written, by most of them.
+    """Return the notation of most of the tags.
 
     ``B-PER`` and ``O`` unless at least half of the tags that are not outside have
     another separator (``_ : / | .``), the prefix behind the type, or small letters.
@@ -319,120 +323,128 @@ def notation_of(tags: Iterable[str]) -> Notation:
     'b_loc'
     """
     tags = list(tags)
-    _check_strings(tags)
+    _require_strings(tags)
     counts = Counter(tags)
     outside = next((tag for tag in "Oo0" if counts[tag]), "O")
-    away = counts.pop(outside, 0)
-    covered = {
-        one: sum(n for tag, n in counts.items() if one._parts(tag)) for one in NOTATIONS
+    num_outside = counts.pop(outside, 0)
+    num_covered = {
+        notation: sum(n for tag, n in counts.items() if notation._split_tag(tag))
+        for notation in NOTATIONS
     }
-    best = max(NOTATIONS, key=covered.__getitem__)
-    if covered[best] and (
-        best == DEFAULT_NOTATION or 2 * covered[best] >= counts.total()
+    best = max(NOTATIONS, key=num_covered.__getitem__)
+    if num_covered[best] and (
+        best == DEFAULT_NOTATION or 2 * num_covered[best] >= counts.total()
     ):
-        kinds = [parts[1] for tag in counts if (parts := best._parts(tag))]
+        kinds = [parts[1] for tag in counts if (parts := best._split_tag(tag))]
         lower = best.lower and all(kind == kind.lower() for kind in kinds)
         return best._replace(lower_types=lower, outside=outside)
-    if counts and not covered[best]:
+    if counts and not num_covered[best]:
         if outside != "O" and (
             counts.keys() <= LOWER or counts.keys() <= CANONICAL_PREFIX.keys()
         ):
             return Notation(lower=counts.keys() <= LOWER, outside=outside)
-        bare = any(tag in CANONICAL_PREFIX or not tag[:1].isalpha() for tag in counts)
-        # one letter each, such as n, v and o, is rather a part of speech
-        bare |= outside != "O" and any(len(tag) == 1 for tag in counts)
-        if not bare and 5 * away >= away + counts.total():
+        is_bare = any(
+            tag in CANONICAL_PREFIX or not tag[:1].isalpha() for tag in counts
+        )
+        # single letters such as n, v and o are probably parts of speech
+        is_bare |= outside != "O" and any(len(tag) == 1 for tag in counts)
+        if not is_bare and 5 * num_outside >= num_outside + counts.total():
             return Notation(outside=outside, only_types=True)
     return DEFAULT_NOTATION
 
 
 def is_tag(label: str) -> bool:
-    """Whether it is O, or a prefix of some scheme, alone or with a type."""
+    """Return whether a label is O, or a prefix of some scheme, with or without type."""
     prefix, dash, kind = label.partition("-")
     return label == "O" or (prefix in CANONICAL_PREFIX and bool(kind or not dash))
 
 
 def join_tag(prefix: str, kind: str) -> str:
-    """Write prefix and type as one label, which ``split`` takes apart."""
+    """Return the label of a prefix and a type: the inverse of ``split_tag``."""
     return prefix if kind == "_" else f"{prefix}-{kind}"
 
 
 def resolve_scheme(scheme: str) -> Scheme:
-    """The scheme that goes by a name.
+    """Return the scheme of a name or an alias.
 
     Raises
     ------
     ValueError
-        For a name that none has.
+        For an unknown name.
     """
     scheme = ALIASES.get(scheme, scheme) if isinstance(scheme, str) else scheme
     if scheme not in tuple(SPAN_PREFIXES):
-        known = ", ".join((*SPAN_PREFIXES, *ALIASES))
-        raise ValueError(f"scheme: expected one of {known}, got {scheme!r}")
+        names = ", ".join((*SPAN_PREFIXES, *ALIASES))
+        raise ValueError(f"scheme: expected one of {names}, got {scheme!r}")
     return scheme
 
 
 def allowed_tags_text(scheme: Scheme) -> str:
-    """The labels of a scheme, for messages."""
+    """Return a list of the labels of a scheme, for messages."""
     order = sorted(PREFIXES[scheme], key=list(CANONICAL_PREFIX).index)
     return ", ".join(("O", *(f"{prefix}-TYPE" for prefix in order)))
 
 
 def split_tag(label: str) -> tuple[str, str]:
-    """Prefix and type; the type of ``"B"`` is ``"_"``, and outside has none."""
+    """Return prefix and type: ``"_"`` for ``"B"`` alone, empty for ``"O"``."""
     prefix, _, kind = label.partition("-")
     return (prefix, "") if prefix == "O" else (prefix, kind or "_")
 
 
 def compatible_schemes(prefixes: Iterable[str]) -> list[Scheme]:
-    """Schemes that have all of these prefixes, those with the fewest others first."""
+    """Return the schemes that have all of these prefixes, BIO first."""
     used = set(prefixes) - {"O"}
-    found = [name for name, known in PREFIXES.items() if used <= known]
+    compatible = [name for name, allowed in PREFIXES.items() if used <= allowed]
     if used == {"I"}:
-        # I alone never begins a span of BIO, nor ends one of IOE2
-        found.sort(key=lambda name: name not in TOUCHING)
-    return found
+        # tags with I only: no span begins in BIO or ends in IOE2, so prefer IOB1, IOE1
+        compatible.sort(key=lambda name: name not in BOUNDARY_PREFIX)
+    return compatible
 
 
 def parse_spans(labels: Sequence[tuple[str, str]]) -> list[Span]:
-    """Spans of one sentence, by the rules of the CoNLL evaluation script.
+    """Return the spans of one sentence by the rules of the CoNLL evaluation script.
 
-    ``labels`` have roles and types. A span begins at B or S, and at I or E where the
-    type changes or the label before was O, E or S.
+    ``labels`` are pairs of a canonical prefix and a type. A span begins at B or S, and
+    at I or E if the type changes or the previous label is O, E or S.
     """
-    found: list[Span] = []
-    open_ = False
-    before = ""
+    spans: list[Span] = []
+    is_open = False
+    previous_type = ""
     for position, (role, kind) in enumerate(labels):
         if role != "O":
-            if open_ and role in "IE" and kind == before:
-                found[-1] = (kind, found[-1][1], position)
+            if is_open and role in "IE" and kind == previous_type:
+                spans[-1] = (kind, spans[-1][1], position)
             else:
-                found.append((kind, position, position))
-        open_, before = role in "BI", kind
-    return found
+                spans.append((kind, position, position))
+        is_open, previous_type = role in "BI", kind
+    return spans
 
 
 def well_formed_spans(
     prefixes: Sequence[str], spans: Sequence[Span], scheme: Scheme
 ) -> list[Span]:
-    """Spans of a sentence that the scheme writes with exactly these prefixes."""
-    found = []
-    for number, (kind, first, last) in enumerate(spans):
-        written = write(scheme, last + 1 - first, *_touched(spans, number))
+    """Return the spans whose prefixes are exactly those that the scheme prescribes."""
+    well_formed = []
+    for index, (kind, first, last) in enumerate(spans):
+        written = span_prefixes(
+            scheme, last + 1 - first, *_adjacent_sides(spans, index)
+        )
         if prefixes[first : last + 1] == written:
-            found.append((kind, first, last))
-    return found
+            well_formed.append((kind, first, last))
+    return well_formed
 
 
-def write(scheme: Scheme, size: int, before: bool, after: bool) -> list[str]:
-    """Prefixes of a span that touches one of its type before it, after it, or not."""
+def span_prefixes(scheme: Scheme, size: int, before: bool, after: bool) -> list[str]:
+    """Return the prefixes of a span of ``size`` tokens.
+
+    ``before`` and ``after``: whether a span of its type is adjacent on that side.
+    """
     shape = SPAN_PREFIXES[scheme]
-    found = [shape.first, *[shape.inside] * (size - 2), shape.last]
+    prefixes = [shape.first, *[shape.inside] * (size - 2), shape.last]
     if size == 1:
-        found = [shape.single]
+        prefixes = [shape.single]
     if scheme == "IOB1" and before:
-        found[0] = TOUCHING[scheme]
+        prefixes[0] = BOUNDARY_PREFIX[scheme]
     if scheme == "IOE1" and after:
-        found[-1] = TOUCHING[scheme]
-    return found
+        prefixes[-1] = BOUNDARY_PREFIX[scheme]
+    return prefixes

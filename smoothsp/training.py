@@ -57,12 +57,12 @@ __all__ = [
     "seed_all",
 ]
 
-AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
-LONGEST_GRADIENT = 5.0
+AVERAGE_PERIOD, AVERAGE_DECAY = 8, 0.96
+MAX_GRADIENT_NORM = 5.0
 STATE = "smoothsp"
 LAUNCHER = "lightning_fabric.strategies.launchers.subprocess_script"
-# Keywords of the trainer that training sets itself, and what to give instead.
-OWN = {
+# Keywords of the Trainer that ``fit`` sets, and the argument to pass instead.
+RESERVED_KEYWORDS = {
     **dict.fromkeys(("max_epochs", "min_epochs", "max_steps", "min_steps"), "epochs"),
     "enable_checkpointing": "out",
     **dict.fromkeys(
@@ -98,7 +98,7 @@ class Fitted:
 
 
 def seed_all(seed: int, *further: int) -> None:
-    """Seed torch's generators with several numbers: a seed and an epoch, say."""
+    """Seed torch's generators with several numbers, such as a seed and an epoch."""
     sequence = np.random.SeedSequence([seed, *further])
     torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
@@ -134,7 +134,7 @@ class Jointly(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """States of the parts."""
+        """Return the states of the parts."""
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -167,27 +167,31 @@ class RunningAverage(WeightAveraging):
     """
 
     def __init__(self, steps: int, epoch: int) -> None:
-        super().__init__(use_buffers=False, multi_avg_fn=_running_average)
-        self.steps, self.every = steps, min(AVERAGE_EVERY, epoch)
+        super().__init__(use_buffers=False, multi_avg_fn=_update_average)
+        self.steps, self.period = steps, min(AVERAGE_PERIOD, epoch)
 
     def should_update(
         self, step_idx: int | None = None, epoch_idx: int | None = None
     ) -> bool:
-        """Return whether the average takes in the weights after this step."""
+        """Return whether the average is updated after this step."""
         if step_idx is None:
             return False
-        return (step_idx + 1) % self.every == 0 or step_idx + 1 == self.steps
+        return (step_idx + 1) % self.period == 0 or step_idx + 1 == self.steps
 
 
-def _running_average(averages: Any, weights: Any, count: Tensor | int) -> None:
+def _update_average(averages: Any, weights: Any, count: Tensor | int) -> None:
+    """Update averages in place: decay * average + (1 - decay) * weight."""
     decay = min(AVERAGE_DECAY, (1 + int(count)) / (10 + int(count)))
     average: Any = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
     average(averages, weights, count)
 
 
 @dataclass(frozen=True)
-class _Shared:
-    """Parts of a module that its copy, the averaged one, has in common with it."""
+class _SharedParts:
+    """Attributes that a module shares with its copy, which has the averaged weights.
+
+    ``copy.deepcopy`` returns the same object.
+    """
 
     loss: Callable[[Tensor], Tensor]
     batches: Callable[[], Sequence[Tensor]]
@@ -196,23 +200,22 @@ class _Shared:
     optimizer: Optimizer
     scheduler: LambdaLR | None
 
-    def __deepcopy__(self, memo: Any) -> "_Shared":
+    def __deepcopy__(self, memo: Any) -> "_SharedParts":
         return self
 
 
 class StructuredModule(LightningModule):
     """Network, loss and scores as a module that any Lightning ``Trainer`` fits.
 
-    ``fit`` makes one and a trainer for it. Make one yourself if you want a trainer of
-    your own. A module whose steps, loaders and logs are your own needs none of this:
-    see ``recipes/lightning_ner.py``.
+    ``fit`` creates one, and a trainer for it. Create one yourself to use your own
+    trainer. For your own steps, loaders and logs see ``recipes/lightning_ner.py``.
 
     Parameters
     ----------
     network, loss, batches, evaluate, monitor, optimizer
         As for :func:`fit`.
     schedule
-        Factor of all rates at each step, counted from 0; None if rates stay.
+        Factor of all learning rates at each step, from 0; None: constant rates.
     seed, clip, save, settings
         As for :func:`fit`.
 
@@ -233,7 +236,7 @@ class StructuredModule(LightningModule):
         optimizer: Optimizer,
         schedule: Callable[[int], float] | None = None,
         seed: int = 0,
-        clip: float | None = LONGEST_GRADIENT,
+        clip: float | None = MAX_GRADIENT_NORM,
         patience: int | None = None,
         save: Callable[[dict[str, Any]], None] | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -241,7 +244,7 @@ class StructuredModule(LightningModule):
         super().__init__()
         self.network = network
         scheduler = None if schedule is None else LambdaLR(optimizer, schedule)
-        self.shared = _Shared(loss, batches, evaluate, save, optimizer, scheduler)
+        self.shared = _SharedParts(loss, batches, evaluate, save, optimizer, scheduler)
         self.monitor, self.seed, self.clip = monitor, seed, clip
         self.patience = patience
         self.settings = dict(settings or {})
@@ -251,45 +254,45 @@ class StructuredModule(LightningModule):
         self.began: tuple[float, float] | None = None
 
     def train_dataloader(self) -> "_Epochs":
-        """Batches of one epoch after another."""
+        """Return the loader of the batches of each epoch."""
         return _Epochs(self)
 
     def val_dataloader(self) -> list[int]:
-        """One batch, which stands for all held-out data."""
+        """Return a loader of one dummy batch: ``evaluate`` scores all held-out data."""
         return [0]
 
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
     ) -> Any:
-        """Keep the numbers of examples on the CPU."""
+        """Return the batch unchanged: the indices of examples stay on the CPU."""
         return batch
 
     def on_train_epoch_start(self) -> None:
-        """Start the clocks."""
+        """Reset the mean loss and start the clocks."""
         self.network.train()
         self.total, self.count, self.in_epoch = 0.0, 0, True
         self.began = time.perf_counter(), time.process_time()
 
     def loss(self, batch: tuple[Tensor, float]) -> Tensor:
-        """Mean loss of a batch, as :class:`~smoothsp.lightning.Snapshots` calls it."""
+        """Mean loss of a batch, for :class:`~smoothsp.lightning.Snapshots`."""
         return self.shared.loss(batch[0])
 
     def training_step(self, batch: tuple[Tensor, float], batch_idx: int) -> Tensor:
-        """Mean loss of a batch, times the share of this process in it."""
-        numbers, share = batch
+        """Return the mean loss of a batch times the weight of this process in it."""
+        examples, weight = batch
         rate = self.shared.optimizer.param_groups[0]["lr"]
         with diagnosed(self.network.parameters(), rate):
-            loss = self.shared.loss(numbers)
+            loss = self.shared.loss(examples)
         value = require_sound(loss.item(), rate)
-        if share:
-            self.total += value * len(numbers)
-            self.count += len(numbers)
+        if weight:
+            self.total += value * len(examples)
+            self.count += len(examples)
         if self.trainer.loggers or self.trainer.progress_bar_callback is not None:
-            self.log("loss", value, prog_bar=True, batch_size=len(numbers))
-        return loss if share == 1 else loss * share
+            self.log("loss", value, prog_bar=True, batch_size=len(examples))
+        return loss if weight == 1 else loss * weight
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer, with the schedule of its rates."""
+        """Return the optimizer, with its learning-rate schedule."""
         optimizer, scheduler = self.shared.optimizer, self.shared.scheduler
         if scheduler is None:
             return optimizer
@@ -303,19 +306,19 @@ class StructuredModule(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the gradients of each group that has no ``"clip": False``."""
-        longest = gradient_clip_val or self.clip
-        if not longest:
+        max_norm = gradient_clip_val or self.clip
+        if not max_norm:
             return
         for group in optimizer.param_groups:
             if not group.get("clip", True):
                 continue
             if gradient_clip_algorithm == "value":
-                nn.utils.clip_grad_value_(group["params"], longest)
+                nn.utils.clip_grad_value_(group["params"], max_norm)
             else:
-                nn.utils.clip_grad_norm_(group["params"], longest)
+                nn.utils.clip_grad_norm_(group["params"], max_norm)
 
     def validation_step(self, batch: int, batch_idx: int) -> None:
-        """Score the averaged weights; keep them and save the model if they are best."""
+        """Evaluate the averaged weights; store and save them if they are the best."""
         scores = self.shared.evaluate() if self.trainer.is_global_zero else {}
         scores = self.trainer.strategy.broadcast(scores)
         if not _is_finite(scores.get(self.monitor)):
@@ -324,8 +327,8 @@ class StructuredModule(LightningModule):
                 f" of {scores}"
             )
         if not self.in_epoch:
-            # a trainer's validate, or a check before training
-            self._log(scores)
+            # called by Trainer.validate or the sanity check: no epoch to record
+            self._log_scores(scores)
             return
         sums = torch.tensor([self.total, self.count], dtype=torch.float64, device="cpu")
         if self.trainer.world_size > 1:
@@ -338,9 +341,9 @@ class StructuredModule(LightningModule):
         wall, cpu = self.began
         row["seconds"] = time.perf_counter() - wall
         row["cpu_seconds"] = time.process_time() - cpu
-        self._log(scores)
+        self._log_scores(scores)
         best = row[self.monitor] > max(
-            (one[self.monitor] for one in self.history), default=-math.inf
+            (past[self.monitor] for past in self.history), default=-math.inf
         )
         self.history.append(row)
         if best or not self.best:
@@ -349,15 +352,16 @@ class StructuredModule(LightningModule):
             if self.shared.save is not None and self.trainer.is_global_zero:
                 self.shared.save({"history": self.history})
 
-    def _log(self, scores: Mapping[str, float | None]) -> None:
-        known = {name: float(x) for name, x in scores.items() if x is not None}
-        self.log_dict(known, batch_size=1)
+    def _log_scores(self, scores: Mapping[str, float | None]) -> None:
+        """Log the scores that are not None."""
+        logged = {name: float(x) for name, x in scores.items() if x is not None}
+        self.log_dict(logged, batch_size=1)
 
     def on_train_epoch_end(self) -> None:
-        """Print the row of the epoch; stop if the patience is over."""
+        """Print the scores of the epoch; stop training if out of patience."""
         self.in_epoch = False
         if self.history:
-            _say(_line(self.history[-1], self.trainer.max_epochs))
+            _print_line(_format_row(self.history[-1], self.trainer.max_epochs))
         if self.out_of_patience():
             self.trainer.should_stop = True
 
@@ -370,20 +374,24 @@ class StructuredModule(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add settings, history and best weights."""
-        own = {"settings": self.settings, "history": self.history, "best": self.best}
-        checkpoint[STATE] = own
+        run_state = {
+            "settings": self.settings,
+            "history": self.history,
+            "best": self.best,
+        }
+        checkpoint[STATE] = run_state
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Validate the whole checkpoint, then restore history and best weights."""
-        own = checkpoint[STATE]
+        run_state = checkpoint[STATE]
         if not (checkpoint["pytorch-lightning_version"] and checkpoint["callbacks"]):
             raise ValueError("no version or callbacks")
-        history = own["history"]
+        history = run_state["history"]
         _states.require_history("history", history, ("epoch", "loss", self.monitor))
         done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["ready"]
         if not done == checkpoint["epoch"] + 1 == len(history):
             raise ValueError(f"{len(history)} epochs in its history of {done}")
-        _states.require_tensors("best", self.network.state_dict(), own["best"])
+        _states.require_tensors("best", self.network.state_dict(), run_state["best"])
         for name in ("state_dict", "current_model_state"):
             if name in checkpoint:
                 _states.require_tensors(name, self.state_dict(), checkpoint[name])
@@ -392,9 +400,9 @@ class StructuredModule(LightningModule):
             averaging = "averaging_state"
             _states.require_tensors(averaging, count, checkpoint[averaging])
         if self.shared.scheduler is not None:
-            mine = [self.shared.scheduler.state_dict()]
+            schedules = [self.shared.scheduler.state_dict()]
             _states.require_same_structure(
-                "lr_schedulers", mine, checkpoint["lr_schedulers"]
+                "lr_schedulers", schedules, checkpoint["lr_schedulers"]
             )
         weights = checkpoint.get("current_model_state", checkpoint["state_dict"])
         saved: dict[Tensor, Tensor] = {
@@ -405,18 +413,18 @@ class StructuredModule(LightningModule):
         parts, states = [optimizer], [state]
         if isinstance(optimizer, Jointly):
             parts, states = list(optimizer.parts), state["parts"]
-        for part, one in zip(parts, states, strict=True):
+        for part, part_state in zip(parts, states, strict=True):
             if type(part).__module__.startswith("torch.optim"):
-                _states.require_optimizer("optimizer", part, one, saved)
-        self.history, self.best = list(history), own["best"]
+                _states.require_optimizer("optimizer", part, part_state, saved)
+        self.history, self.best = list(history), run_state["best"]
 
 
 @dataclass
 class _Epochs:
-    """Batches of an epoch, and the share of this process in each.
+    """Loader of (example indices, weight of this process) for each batch of an epoch.
 
-    Random numbers of an epoch depend on seed and epoch only, so that a resumed run,
-    which begins with a whole epoch, needs no saved generator.
+    The generator is seeded by seed and epoch, so that a resumed run, which starts at
+    an epoch, needs no saved generator state.
     """
 
     module: StructuredModule
@@ -436,19 +444,21 @@ class _Epochs:
         seed_all(module.seed, epoch)
         batches = module.shared.batches()
         if processes == 1:
-            yield from ((numbers, 1.0) for numbers in batches)
+            yield from ((examples, 1.0) for examples in batches)
             return
         if rank:
             seed_all(module.seed, epoch, rank)
-        for numbers in batches:
-            own = numbers[rank::processes]
-            # the mean over processes of these is the mean of the batch
-            share = len(own) * processes / len(numbers)
-            yield (own, share) if share else (numbers[:1], 0.0)
+        for examples in batches:
+            rank_examples = examples[rank::processes]
+            # DDP averages gradients over processes: with these weights the average
+            # is the gradient of the mean over the batch
+            weight = len(rank_examples) * processes / len(examples)
+            # a process without examples still takes part in the reduction
+            yield (rank_examples, weight) if weight else (examples[:1], 0.0)
 
 
 class _Checkpoints(TorchCheckpointIO):
-    """Checkpoints that are whole or not there, and run no code when they are read."""
+    """Checkpoints that are written atomically and loaded without running code."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -472,7 +482,7 @@ def fit(
     epochs: int,
     seed: int = 0,
     warm_up: int | None = 0,
-    clip: float | None = LONGEST_GRADIENT,
+    clip: float | None = MAX_GRADIENT_NORM,
     average: bool = True,
     patience: int | None = None,
     save: Callable[[dict[str, Any]], None] | None = None,
@@ -484,8 +494,8 @@ def fit(
     """Train a network; it ends with the weights of the best epoch, in evaluation mode.
 
     After each epoch a line is printed on standard error, with scores from 0 to 1 in
-    percent. Ctrl-C after the first epoch
-    ends the training with the best weights so far.
+    percent. Ctrl-C after the first epoch ends the training with the best weights so
+    far.
 
     Parameters
     ----------
@@ -543,14 +553,19 @@ def fit(
         If training diverges, if the checkpoint is damaged or was made with other
         settings, or if a keyword of the trainer is a parameter of this function.
     """
-    given = _validated({} if trainer is None else trainer)
+    trainer_options = _validate_trainer_options({} if trainer is None else trainer)
     if patience is not None and patience < 1:
         raise ValueError(f"patience: expected at least 1, got {patience}")
-    own = {"epochs": epochs, "seed": seed, "warm_up": warm_up, "clip": clip}
-    # those of the caller first: they are named first where a resumed run has others
-    settings = {**(settings or {}), **own, "average": average, **(settings or {})}
-    every = given.get("accumulate_grad_batches", 1)
-    steps = epochs * -(-_count(batches) // every)
+    run_settings = {"epochs": epochs, "seed": seed, "warm_up": warm_up, "clip": clip}
+    # settings of the caller come first, so that errors of a resumed run name them first
+    settings = {
+        **(settings or {}),
+        **run_settings,
+        "average": average,
+        **(settings or {}),
+    }
+    accumulated = trainer_options.get("accumulate_grad_batches", 1)
+    steps = epochs * -(-_count_batches(batches) // accumulated)
     module = StructuredModule(
         network,
         loss,
@@ -558,7 +573,9 @@ def fit(
         evaluate,
         monitor=monitor,
         optimizer=optimizer,
-        schedule=None if warm_up is None else _Schedule(-(-warm_up // every), steps),
+        schedule=None
+        if warm_up is None
+        else _Schedule(-(-warm_up // accumulated), steps),
         seed=seed,
         clip=clip,
         patience=patience,
@@ -578,10 +595,10 @@ def fit(
                 enable_version_counter=False,
             )
         )
-    if sys.stderr.isatty() and given.get("enable_progress_bar", True):
+    if sys.stderr.isatty() and trainer_options.get("enable_progress_bar", True):
         callbacks.append(TQDMProgressBar(leave=False))
     else:
-        given.setdefault("enable_progress_bar", False)
+        trainer_options.setdefault("enable_progress_bar", False)
     options = {
         "max_epochs": epochs,
         "logger": False,
@@ -591,27 +608,27 @@ def fit(
         "inference_mode": False,
         "use_distributed_sampler": False,
         "default_root_dir": None if path is None else str(path.parent),
-    } | given
-    options["callbacks"] = callbacks + _listed(given.get("callbacks"))
-    options["plugins"] = [_Checkpoints(), *_listed(given.get("plugins"))]
+    } | trainer_options
+    options["callbacks"] = callbacks + _as_list(trainer_options.get("callbacks"))
+    options["plugins"] = [_Checkpoints(), *_as_list(trainer_options.get("plugins"))]
     saved = None
     if resume and path is not None:
-        saved = _restored(path, module)
+        saved = _load_checkpoint(path, module)
     interrupted = False
     if not module.out_of_patience():
         dtype = next(network.parameters()).dtype
-        with _quiet(), _interruptible() as state:
+        with _silence_lightning(), _catch_interrupt() as state:
             network.train()
             runner = Trainer(**options)
             try:
                 runner.fit(module, ckpt_path=path if saved else None)
-            # the rest of an edited checkpoint may fail at any place of its readers
+            # an edited checkpoint can raise any exception inside Lightning's loaders
             except (AttributeError, LookupError, TypeError) as error:
                 if path is None or not saved or module.began:
                     raise
-                raise _edited(path, error) from error
+                raise _invalid_checkpoint_error(path, error) from error
             except RuntimeError as error:
-                if not _lost_process(runner, error):
+                if not _is_process_failure(runner, error):
                     raise
                 again = ". Resume continues after the last epoch" if path else ""
                 raise ChildProcessError(
@@ -621,17 +638,17 @@ def fit(
         interrupted = state["interrupted"]
         if interrupted:
             last = len(module.history)
-            kept = "; resume continues" if path and last else ""
-            reached = f"after epoch {last}" if last else "before the end of an epoch"
-            _say(f"\nstopped {reached}{kept}")
+            resume_hint = "; resume continues" if path and last else ""
+            progress = f"after epoch {last}" if last else "before the end of an epoch"
+            _print_line(f"\nstopped {progress}{resume_hint}")
             if not last:
                 raise KeyboardInterrupt
-        # Lightning leaves it on the CPU, and with "64-true" in another dtype
+        # Lightning leaves the network on the CPU, and with "64-true" in float64
         network.to(runner.strategy.root_device, dtype)
     if not module.best:
         raise ValueError(
             "trainer: expected a trainer that validates after at least one epoch, got"
-            " one that never did"
+            " one that did not"
         )
     network.load_state_dict(module.best)
     network.eval()
@@ -640,7 +657,7 @@ def fit(
 
 @dataclass(frozen=True)
 class _Schedule:
-    """Up linearly for some steps, and down linearly to 0 from the first step on."""
+    """Factor of the learning rate: min(1, (t + 1) / warm_up) * (1 - t / steps)."""
 
     warm_up: int
     steps: int
@@ -650,23 +667,24 @@ class _Schedule:
         return rise * (1 - step / self.steps)
 
 
-def _restored(path: Path, module: StructuredModule) -> dict[str, Any]:
-    """Return the checkpoint, if it is one that the module can go on from."""
+def _load_checkpoint(path: Path, module: StructuredModule) -> dict[str, Any]:
+    """Load a checkpoint and restore the module; raise if it belongs to another run."""
     checkpoints.require_file(path)
     saved = checkpoints.read(path)
     try:
         began = saved[STATE]["settings"]
         if module.settings.items() <= began.items():
             module.on_load_checkpoint(saved)
-    # an edited one may fail at any place
+    # an edited checkpoint can raise any of these
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise _edited(path, error) from error
+        raise _invalid_checkpoint_error(path, error) from error
     checkpoints.require_same(path, began, module.settings)
-    _say(f"resuming {path}")
+    _print_line(f"resuming {path}")
     return saved
 
 
-def _edited(path: Path, error: Exception) -> ValueError:
+def _invalid_checkpoint_error(path: Path, error: Exception) -> ValueError:
+    """Return the error for a checkpoint that was edited or is of another version."""
     return ValueError(
         f"{path}: expected the checkpoint of such a run, got one that was edited or is"
         f" of another version ({type(error).__name__}:"
@@ -678,8 +696,8 @@ def _is_finite(score: Any) -> bool:
     return isinstance(score, int | float) and math.isfinite(score)
 
 
-def _lost_process(trainer: Trainer, error: RuntimeError) -> bool:
-    """Return whether the error comes from another process that ended."""
+def _is_process_failure(trainer: Trainer, error: RuntimeError) -> bool:
+    """Return whether the error was caused by the end of another process."""
     if trainer.world_size == 1:
         return False
     launched = getattr(trainer.strategy.launcher, "procs", [])
@@ -687,33 +705,39 @@ def _lost_process(trainer: Trainer, error: RuntimeError) -> bool:
     return ended or "Connection" in str(error)
 
 
-def _say(line: str) -> None:
-    """Write a line on standard error, above a progress bar if there is one."""
+def _print_line(line: str) -> None:
+    """Print a line on standard error, above the progress bar; main process only."""
     if is_main_process():
         tqdm.write(line, file=sys.stderr)
 
 
-def _count(batches: Callable[[], Sequence[Tensor]]) -> int:
+def _count_batches(batches: Callable[[], Sequence[Tensor]]) -> int:
+    """Return the number of batches of an epoch; the generator stays unchanged."""
     with torch.random.fork_rng():
         return len(batches())
 
 
-def _validated(trainer: Mapping[str, Any]) -> dict[str, Any]:
+def _validate_trainer_options(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the keywords of the Trainer; raise if one is not allowed."""
     if not isinstance(trainer, Mapping):
         raise TypeError(
             "trainer: expected a dictionary of keywords of pytorch_lightning.Trainer,"
             f" got {type(trainer).__name__}"
         )
-    known = inspect.signature(Trainer).parameters
+    parameters = inspect.signature(Trainer).parameters
     for name in trainer:
-        if name in OWN:
-            instead = f". Give {OWN[name]} instead" if OWN[name] else ""
+        if name in RESERVED_KEYWORDS:
+            instead = (
+                f". Give {RESERVED_KEYWORDS[name]} instead"
+                if RESERVED_KEYWORDS[name]
+                else ""
+            )
             raise ValueError(
                 f"trainer: expected keywords that training does not set itself, got"
                 f" {name!r}{instead}"
             )
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
+        if name not in parameters:
+            near = difflib.get_close_matches(str(name), parameters, n=1)
             hint = f", did you mean {near[0]!r}" if near else ""
             raise TypeError(
                 f"trainer: expected keywords of pytorch_lightning.Trainer, got {name!r}"
@@ -722,29 +746,29 @@ def _validated(trainer: Mapping[str, Any]) -> dict[str, Any]:
     return dict(trainer)
 
 
-def _listed(given: Any) -> list[Any]:
-    if given is None:
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
         return []
-    return list(given) if isinstance(given, list | tuple) else [given]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _line(row: Row, epochs: int | None) -> str:
-    """Row of the history as it is printed."""
-    said = f"epoch {row['epoch']:>2}/{epochs}  loss {row['loss']:8.4f}"
+def _format_row(row: Row, num_epochs: int | None) -> str:
+    """Return a row of the history as a line of text, scores in percent."""
+    text = f"epoch {row['epoch']:>2}/{num_epochs}  loss {row['loss']:8.4f}"
     for name, value in row.items():
         if name in ("epoch", "loss", "seconds", "cpu_seconds") or value is None:
             continue
         shown = f"{100 * value:.2f}" if 0 <= value <= 1 else f"{value:.4g}"
-        said += f"  {name.replace('_', ' ')} {shown}"
-    return f"{said}  {row['seconds']:.1f} s"
+        text += f"  {name.replace('_', ' ')} {shown}"
+    return f"{text}  {row['seconds']:.1f} s"
 
 
 @contextmanager
 def one_thread(small: bool = True) -> Iterator[None]:
-    """Compute in one thread if the network is small and ``OMP_NUM_THREADS`` not set.
+    """Context manager: one thread, if ``small`` and ``OMP_NUM_THREADS`` is not set.
 
-    A step of a small network is shorter than the wait of its threads for each other
-    where other processes use the cores.
+    A step of a small network takes less time than the synchronisation of its threads
+    when other processes use the cores.
     """
     before = torch.get_num_threads()
     if small and not os.environ.get("OMP_NUM_THREADS"):
@@ -756,8 +780,8 @@ def one_thread(small: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Lightning's notes about devices, loaders and folders."""
+def _silence_lightning() -> Iterator[None]:
+    """Context manager: suppress Lightning's notes on devices, loaders and folders."""
     names = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
     logs = [logging.getLogger(name) for name in names]
     before = [log.level for log in logs]
@@ -777,7 +801,7 @@ def _quiet() -> Iterator[None]:
         for log, level in zip(logs, before, strict=True):
             log.setLevel(logging.WARNING)
             stack.callback(log.setLevel, level)
-        # says which process ended, before it ends all others
+        # the launcher reports the process that failed before it kills the others
         launcher = logging.getLogger(LAUNCHER)
         stack.callback(launcher.setLevel, launcher.level)
         launcher.setLevel(logging.INFO)
@@ -785,10 +809,13 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[dict[str, bool]]:
-    """Ctrl-C ends the training, not the process, as Lightning would have it."""
+def _catch_interrupt() -> Iterator[dict[str, bool]]:
+    """Context manager: Ctrl-C ends the training, not the process.
+
+    Yields ``{"interrupted": bool}``. Lightning turns Ctrl-C into SystemExit.
+    """
     state = {"interrupted": False}
-    main = signal.getsignal(signal.SIGINT) if _in_main_thread() else None
+    main = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
     try:
         yield state
     except KeyboardInterrupt:
@@ -802,5 +829,5 @@ def _interruptible() -> Iterator[dict[str, bool]]:
             signal.signal(signal.SIGINT, main)
 
 
-def _in_main_thread() -> bool:
+def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()

@@ -55,7 +55,7 @@ class Viterbi(nn.Module):
             self.register_buffer(name, scores.detach().double())
 
     def __prepare_scriptable__(self) -> None:
-        """Raise an error: what ``torch.jit.script`` calls first."""
+        """Raise TypeError: ``torch.jit.script`` calls this method first."""
         raise TypeError(NO_TORCHSCRIPT)
 
     def forward(
@@ -75,30 +75,37 @@ class Viterbi(nn.Module):
             labels = mask.long()
             labels = labels.transpose(0, 1) if self.batch_first else labels
             return labels, emissions.new_zeros(B)
-        # before a position is real, best[b, j] is what it takes to start with j
-        begun = scores.new_zeros(B, 1)
+        # until the first real position, best[b, j] is the start score of j
+        has_started = scores.new_zeros(B, 1)
         best = scores.new_zeros(B, S) + self.start
         states = torch.arange(S, device=scores.device)
         masked = torch.full((1,), -1, device=scores.device)
 
         def step(carry: tuple[Tensor, Tensor], x: tuple[Tensor, Tensor]) -> Any:
-            best, begun = carry
+            best, has_started = carry
             e, real = x[0], x[1][:, None]
-            reached, before = (best[:, :, None] + self.transitions).max(1)
-            reached = torch.where(begun > 0, reached, best)
-            before = torch.where((begun > 0) & real, before, states.expand(B, S))
-            best = torch.where(real, reached + e, best)
-            begun = torch.maximum(begun, real.to(begun.dtype))
-            return (best, begun), before
+            # max over i of v_{t-1}(i) + A(i, j), and its argmax
+            extended, backpointers = (best[:, :, None] + self.transitions).max(1)
+            extended = torch.where(has_started > 0, extended, best)
+            backpointers = torch.where(
+                (has_started > 0) & real, backpointers, states.expand(B, S)
+            )
+            # masked positions keep the values and point to the same state
+            best = torch.where(real, extended + e, best)
+            has_started = torch.maximum(has_started, real.to(has_started.dtype))
+            return (best, has_started), backpointers
 
-        (best, begun), before = scan(step, (best, begun), (scores, mask))
+        (best, has_started), backpointers = scan(
+            step, (best, has_started), (scores, mask)
+        )
         value, last = (best + self.end).max(1)
 
-        def back(label: Tensor, x: tuple[Tensor, Tensor]) -> Any:
-            before, real = x
-            found = torch.where(real, label, masked.expand(B))
-            return before.gather(1, label[:, None]).squeeze(1), found
+        def follow_backpointers(label: Tensor, x: tuple[Tensor, Tensor]) -> Any:
+            backpointers, real = x
+            output = torch.where(real, label, masked.expand(B))
+            return backpointers.gather(1, label[:, None]).squeeze(1), output
 
-        _, labels = scan(back, last, (before, mask), reverse=True)
-        value = torch.where(begun[:, 0] > 0, value, 0.0).to(emissions.dtype)
+        _, labels = scan(follow_backpointers, last, (backpointers, mask), reverse=True)
+        # a row without real positions scores 0
+        value = torch.where(has_started[:, 0] > 0, value, 0.0).to(emissions.dtype)
         return labels.transpose(0, 1) if self.batch_first else labels, value

@@ -1,4 +1,4 @@
-"""Files of weights in a folder of transformers, checked before a network takes them."""
+"""Validation of safetensors files before a network loads its weights from them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,14 +19,15 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def list_weight_files(folder: Path) -> list[Path]:
-    """``model.safetensors``, or the parts that ``model.safetensors.index.json`` names.
+    """Return ``model.safetensors``, or the files in ``model.safetensors.index.json``.
 
     Reads the header of every part.
 
     Raises
     ------
     ValueError
-        If a file is missing, outside of the folder or no safetensors: names it.
+        If a file is missing, outside the folder, or not in safetensors format. The
+        message names the file.
     """
     index = folder / f"{WEIGHTS}.index.json"
     names: list[Any] = [WEIGHTS]
@@ -44,30 +45,30 @@ def list_weight_files(folder: Path) -> list[Path]:
                     f"{index}: weight_map: expected names of files in the folder, got"
                     f" {ascii(name)[:60]}"
                 )
-    found = [folder / name for name in sorted(set(names))]
-    for path in found:
+    paths = [folder / name for name in sorted(set(names))]
+    for path in paths:
         if not path.is_file():
             raise ValueError(f"{folder}: expected a file {path.name!a}, got none")
-        _shapes(path)
-    return found
+        _tensor_shapes(path)
+    return paths
 
 
 def require_shapes(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise unless tensors of a folder have these shapes; reads headers only."""
+    """Raise unless tensors of a folder have these shapes; read headers only."""
     paths = list_weight_files(folder)
-    found: dict[str, tuple[int, ...]] = {}
+    actual: dict[str, tuple[int, ...]] = {}
     for path in paths:
-        found |= _shapes(path)
+        actual |= _tensor_shapes(path)
     for key, shape in shapes.items():
-        if found.get(key) != shape:
+        if actual.get(key) != shape:
             raise ValueError(
                 f"{paths[0]}: expected {shape} for {key} as in config.json, got"
-                f" {found.get(key, 'none')}"
+                f" {actual.get(key, 'none')}"
             )
 
 
 def require_weights(folder: Path, expected: Mapping[str, Tensor]) -> None:
-    """Raise unless a folder holds these tensors, in these shapes, of finite numbers.
+    """Raise unless a folder has exactly these tensors, with these shapes, all finite.
 
     The expected ones may be on the device ``meta``. Shapes are compared before any
     tensor is read; tensors are read one by one.
@@ -75,11 +76,12 @@ def require_weights(folder: Path, expected: Mapping[str, Tensor]) -> None:
     Raises
     ------
     ValueError
-        If tensors are missing, too many, of wrong shapes or no numbers: names them.
+        If a tensor is missing, unexpected, of another shape or not finite. The message
+        names the tensor.
     """
     require_shapes(folder, {key: tuple(x.shape) for key, x in expected.items()})
     for path in list_weight_files(folder):
-        with _opened(path) as opened:
+        with _open_safetensors(path) as opened:
             for key in opened.keys():  # noqa: SIM118
                 if key not in expected:
                     raise ValueError(
@@ -87,36 +89,39 @@ def require_weights(folder: Path, expected: Mapping[str, Tensor]) -> None:
                         f" got {key[:60]}, too"
                     )
                 value = opened.get_tensor(key)
-                floats = expected[key].is_floating_point() and value.dtype in FLOATS
-                dtype = value.dtype if floats else expected[key].dtype
+                are_floats = expected[key].is_floating_point() and value.dtype in FLOATS
+                dtype = value.dtype if are_floats else expected[key].dtype
                 require_finite_weight(path, key, value, dtype)
 
 
 def build_on_meta(make: Callable[[], nn.Module], location: str) -> nn.Module:
-    """Return what ``make`` builds, without memory; ``place`` names its description."""
+    """Build a module on the device ``meta``, which allocates no memory.
+
+    ``location`` is the file and field that describe the module, for messages.
+    """
     try:
         with torch.device("meta"):
             return make()
-    # transformers raises errors of any kind for wrong numbers
+    # transformers raises exceptions of any type for invalid sizes
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{location}: expected an encoder that transformers builds, got"
-            f" {type(error).__name__}: {said}"
+            f" {type(error).__name__}: {message}"
         ) from error
 
 
 def require_finite_weight(
     path: Path, name: str, value: Tensor, dtype: torch.dtype
 ) -> None:
-    """Raise unless a tensor can be a weight of this dtype, and is finite in it."""
-    floats = dtype in FLOATS and value.dtype in FLOATS
-    if not floats and value.dtype != dtype:
+    """Raise unless a tensor can be converted to ``dtype`` with finite values."""
+    are_floats = dtype in FLOATS and value.dtype in FLOATS
+    if not are_floats and value.dtype != dtype:
         raise ValueError(f"{path}: expected {dtype} for {name}, got {value.dtype}")
-    # as it will be: what float64 has room for may be too large
-    here = value.to(dtype)
-    if floats and not bool(here.isfinite().all()):
-        count = int((~here.isfinite()).sum())
+    # test after the conversion: float64 values may overflow in dtype
+    converted = value.to(dtype)
+    if are_floats and not bool(converted.isfinite().all()):
+        count = int((~converted.isfinite()).sum())
         raise ValueError(
             f"{path}: expected numbers, got NaN or infinity in {count} of "
             f"{value.numel()} places of {name}; the training diverged, or the file "
@@ -124,18 +129,19 @@ def require_finite_weight(
         )
 
 
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    with _opened(path) as opened:
+def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor of a file; read the header only."""
+    with _open_safetensors(path) as opened:
         names = opened.keys()
         return {name: tuple(opened.get_slice(name).get_shape()) for name in names}
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The tensors of a file, with its name in what goes wrong."""
+def _open_safetensors(path: Path) -> Iterator[Any]:
+    """Context manager: open a file of tensors; errors name the file."""
     try:
         with safe_open(path, "pt") as opened:
             yield opened
-    # the others: dtypes that PyTorch lacks, and shapes of 2^64 numbers
+    # LookupError, RuntimeError: dtypes unknown to PyTorch, shapes of 2^64 numbers
     except (LookupError, OSError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{path}: expected safetensors, got {error}") from error

@@ -114,7 +114,7 @@ MAY_IMPORT = {
     "checkpoints": {"smoothsp.atomic_files", "torch"},
     "divergence": {"smoothsp.optim", "torch"},
     "atomic_files": set(),
-    "optim": {"smoothsp.atomic_files", "matplotlib", "torch"},
+    "optim": {"matplotlib", "torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
     "hugging_face": {
         "smoothsp.constraints",

@@ -137,7 +137,7 @@ def test_masks_are_written_with_pictures_and_numbers(models, images, said, tmp_p
 
 def test_bad_images_do_not_take_others_along(models, images, said, capsys):
     (images / "b.jpg").write_text("no image")
-    with pytest.raises(ValueError, match=r"left out 1 of 3 images.*give --skip-bad"):
+    with pytest.raises(ValueError, match=r"left out 1 of 3 images.*add --skip-bad"):
         said("predict", models / "one", images)
     written = capsys.readouterr()
     assert written.out.count("\n") == 2

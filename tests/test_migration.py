@@ -134,7 +134,7 @@ MISTAKES = {
     "output": (
         lambda h: h.decode(Output()),
         TypeError,
-        r"emissions: .* got Output; hand over its \.logits",
+        r"emissions: .* got Output; pass its \.logits",
     ),
     "precision": (lambda h: h.double()(Z, Y), TypeError, "emissions: "),
     "device": (lambda h: h(Z.to("meta"), Y), TypeError, "emissions: "),
@@ -152,17 +152,17 @@ MISTAKES = {
     "emissions of one sequence": (
         lambda h: h.decode(Z[0]),
         ValueError,
-        r"^emissions: .* got \(2, 3\); of one sequence, emissions.unsqueeze\(0\)",
+        r"^emissions: .* got \(2, 3\); for one sequence use emissions.unsqueeze\(0\)",
     ),
     "lengths for a mask": (
         lambda h: h(Z, Y, torch.tensor([2])),
         ValueError,
-        r"^mask: .* got \(1,\); of lengths, torch.arange\(time\) < lengths",
+        r"^mask: .* got \(1,\); from lengths: torch.arange\(time\) < lengths",
     ),
     "a number for a mask": (
         lambda h: h.decode(Z, 5),
         TypeError,
-        "^mask: expected a torch.Tensor, got int; the best so many are top_k=",
+        "^mask: expected a torch.Tensor, got int; for the k best outputs pass top_k=",
     ),
     "mask for tags": (lambda h: h(Z, Y.bool(), Y), TypeError, "tags: "),
     "mask of floats": (

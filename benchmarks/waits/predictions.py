@@ -22,14 +22,14 @@ def inputs(recipe: str) -> dict[str, list[Any]]:
         found = toy_corpus.make(scheme="BIO").dev
         return {"words": [s.words for s in found], "tags": [s.tags for s in found]}
     if recipe == "ud_parser":
-        from parsing import grammar
+        from parsing import dependency_grammar
 
-        _, found = grammar.make()
+        _, found = dependency_grammar.make()
         names = ("words", "heads", "labels")
         return {name: [getattr(s, name) for s in found] for name in names}
-    from parsing import phrases
+    from parsing import phrase_grammar
 
-    return {"words": [tree.words for tree in phrases.make()[1]]}
+    return {"words": [tree.words for tree in phrase_grammar.make()[1]]}
 
 
 def tagger(out: Path) -> Prediction:
@@ -61,10 +61,10 @@ def boxes(out: Path) -> Prediction:
 
 
 def masks(out: Path) -> Prediction:
-    from segmentation import drawn
+    from segmentation import synthetic
     from smoothsp.models import load
 
-    model, images = load(out / "model"), [x.image for x in drawn.make(10)]
+    model, images = load(out / "model"), [x.image for x in synthetic.make(10)]
     return len(images), lambda: model.predict(images)
 
 

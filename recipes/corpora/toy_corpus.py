@@ -25,9 +25,9 @@ from smoothsp.data import Splits
 from smoothsp.data import TaggedSentence as Sentence
 from smoothsp.schemes import convert
 
-COINED, SHARED = 0.2, 0.15
-KNOWN = 60
-ALL_CAPITALS, ALL_SMALL = 0.05, 0.04
+COINED_FRACTION, SHARED_FRACTION = 0.2, 0.15
+NUM_NAMES = 60
+CAPITALS_FRACTION, LOWER_CASE_FRACTION = 0.05, 0.04
 
 ONSETS = "b br d dr f fl g gr h j k kl l m n p pr r s sk st t tr v w z".split()
 VOWELS = "a e i o u ae ei ia ou".split()
@@ -41,7 +41,7 @@ ENDINGS = {
     # No hint: any type may end like this.
     "": "a an ar el en er o on os u".split(),
 }
-PLAIN_ENDINGS = 0.35
+PLAIN_ENDING_FRACTION = 0.35
 
 # A person, a place or an organisation, as the context has it.
 SHARED_NAMES = (
@@ -72,7 +72,7 @@ FORMS = {
     "EVENT": [("LOC Open", 2), ("PER Cup", 2), ("LOC Summer Games", 1)],
 }
 # Where the context leaves the type open, only the name itself can tell it.
-ONE_OF = {
+ALTERNATIVES = {
     "ACTOR": "PER PER ORG ORG LOC".split(),
     "MODIFIER": "MISC MISC LOC ORG".split(),
 }
@@ -91,7 +91,7 @@ NUMBERS = {
 }
 
 # Plain words, those that are also names among them.
-WORDS = {
+LEXICON = {
     "noun": (
         "bell book bridge brook budget camp contract court crop debt farm field film"
         " fire frost game garden grant harbour hope lake law letter market mill mine"
@@ -186,29 +186,35 @@ def make(
 ) -> Splits:
     """Corpus of so many sentences, the same for the same seed."""
     rng = random.Random(f"{seed} names")
-    names = {kind: [_coin(rng, kind) for _ in range(KNOWN)] for kind in ENDINGS if kind}
+    names = {
+        kind: [_invent_name(rng, kind) for _ in range(NUM_NAMES)]
+        for kind in ENDINGS
+        if kind
+    }
 
     def split(name: str, size: int) -> list[Sentence]:
         rng = random.Random(f"{seed} {name}")
-        return [_sentence(rng, names, scheme) for _ in range(size)]
+        return [_draw_sentence(rng, names, scheme) for _ in range(size)]
 
     return Splits(split("train", train), split("dev", dev), split("test", test))
 
 
-def _sentence(rng: random.Random, names: dict[str, list[str]], scheme: str) -> Sentence:
+def _draw_sentence(
+    rng: random.Random, names: dict[str, list[str]], scheme: str
+) -> Sentence:
     words: list[str] = []
     tags: list[str] = []
     for part in (OPENINGS, CLAUSES, CLOSINGS):
         for token in rng.choice(part).split():
-            filling, kind = _fill(rng, token, names)
+            filling, kind = _expand_token(rng, token, names)
             words += filling.split()
             tags += ["O" if not kind else f"B-{kind}"]
             tags += [tags[-1].replace("B-", "I-")] * (len(words) - len(tags))
     words[0] = words[0][0].upper() + words[0][1:]
     draw = rng.random()
-    if draw < ALL_CAPITALS:
+    if draw < CAPITALS_FRACTION:
         words = [word.upper() for word in words]
-    elif draw < ALL_CAPITALS + ALL_SMALL:
+    elif draw < CAPITALS_FRACTION + LOWER_CASE_FRACTION:
         words = [word.lower() for word in words]
     else:
         words.append(".")
@@ -216,7 +222,7 @@ def _sentence(rng: random.Random, names: dict[str, list[str]], scheme: str) -> S
     return Sentence(words, convert(tags, source="BIO", target=scheme))
 
 
-def _fill(
+def _expand_token(
     rng: random.Random, token: str, names: dict[str, list[str]]
 ) -> tuple[str, str]:
     """The words that stand for a token of a template, and their type if any."""
@@ -224,29 +230,29 @@ def _fill(
     if not match:
         return token, ""
     slot, plural = match.groups()
-    if slot in WORDS:
-        return rng.choice(WORDS[slot]) + plural, ""
+    if slot in LEXICON:
+        return rng.choice(LEXICON[slot]) + plural, ""
     if slot in NUMBERS:
         return NUMBERS[slot](rng), ""
-    if slot in ONE_OF:
-        slot = rng.choice(ONE_OF[slot])
+    if slot in ALTERNATIVES:
+        slot = rng.choice(ALTERNATIVES[slot])
     forms, weights = zip(*FORMS[slot], strict=True)
     form = rng.choices(forms, weights)[0].split()
-    words = [_name(rng, w, names) if w in ENDINGS else w for w in form]
+    words = [_draw_name(rng, w, names) if w in ENDINGS else w for w in form]
     return " ".join(words), {"EVENT": "MISC", "FIRSTNAME": "PER"}.get(slot, slot)
 
 
-def _name(rng: random.Random, kind: str, names: dict[str, list[str]]) -> str:
+def _draw_name(rng: random.Random, kind: str, names: dict[str, list[str]]) -> str:
     draw = rng.random()
-    if draw < COINED:
-        return _coin(rng, kind)
-    if draw < COINED + SHARED and kind in ("PER", "LOC", "ORG"):
+    if draw < COINED_FRACTION:
+        return _invent_name(rng, kind)
+    if draw < COINED_FRACTION + SHARED_FRACTION and kind in ("PER", "LOC", "ORG"):
         return rng.choice(SHARED_NAMES)
     # Squared, so that some names are frequent and others rare.
     return names[kind][int(len(names[kind]) * rng.random() ** 2)]
 
 
-def _coin(rng: random.Random, kind: str) -> str:
-    endings = ENDINGS["" if rng.random() < PLAIN_ENDINGS else kind]
+def _invent_name(rng: random.Random, kind: str) -> str:
+    endings = ENDINGS["" if rng.random() < PLAIN_ENDING_FRACTION else kind]
     parts = (ONSETS, VOWELS, CODAS, endings)
     return "".join(rng.choice(part) for part in parts).capitalize()

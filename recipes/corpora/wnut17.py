@@ -58,10 +58,10 @@ def fetch(
         if not path.exists():
             _download(f"{base_url.rstrip('/')}/{name}", path, expected, timeout)
             continue
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        if found != expected:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != expected:
             raise ValueError(
-                f"{path}: expected SHA-256 {expected}, got {found}. Move the file away"
+                f"{path}: expected SHA-256 {expected}, got {digest}. Move the file away"
                 " to have it downloaded, or train on the folder as it is: --data"
                 f" {folder}"
             )
@@ -74,7 +74,7 @@ def _download(url: str, path: Path, expected: str, timeout: float) -> None:
     digest = hashlib.sha256()
     try:
         with part.open("xb") as sink:
-            for block in _blocks(url, path, timeout):
+            for block in _download_blocks(url, path, timeout):
                 sink.write(block)
                 digest.update(block)
         if digest.hexdigest() != expected:
@@ -88,17 +88,17 @@ def _download(url: str, path: Path, expected: str, timeout: float) -> None:
         part.unlink(missing_ok=True)
 
 
-def _blocks(url: str, path: Path, timeout: float) -> Iterator[bytes]:
+def _download_blocks(url: str, path: Path, timeout: float) -> Iterator[bytes]:
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as answer:
-            size = answer.headers["Content-Length"]
+        with urllib.request.urlopen(url, timeout=timeout) as response:
+            size = response.headers["Content-Length"]
             total = int(size) if size else None
             received = 0
             # None: no bar where standard error is not a terminal.
             with tqdm(
                 desc=path.name, total=total, unit="B", unit_scale=True, disable=None
             ) as bar:
-                while block := answer.read(CHUNK):
+                while block := response.read(CHUNK):
                     received += len(block)
                     bar.update(len(block))
                     yield block

@@ -8,18 +8,17 @@ from torch import Tensor
 from decisions.problems import Examples, Problem
 from smoothsp.losses import Interpolation, PerturbedLoss, SPOPlus
 
-METHODS = ("least-squares", "spo+", "perturbed", "interpolation")
 BATCH, RATE, CHECKS = 32, 0.05, 20
 SAMPLES, SIGMA, STRENGTH = 8, 0.5, 10.0
 
 
-def with_ones(features: Tensor) -> Tensor:
+def append_ones(features: Tensor) -> Tensor:
     return torch.cat([features, torch.ones_like(features[..., :1])], -1)
 
 
 def least_squares(train: Examples) -> Tensor:
     """Weights ``(runs, p + 1, parts)`` of the scores, in units of their mean size."""
-    x, t = with_ones(train.features).double(), train.scores.double()
+    x, t = append_ones(train.features).double(), train.scores.double()
     scale = t.abs().mean((1, 2), keepdim=True)
     return torch.linalg.lstsq(x, t / scale).solution.to(train.scores)
 
@@ -57,31 +56,31 @@ def fit(
         return start
     torch.manual_seed(seed)
     loss = loss_of(method, problem)
-    x, seen = with_ones(train.features), with_ones(dev.features)
+    train_x, dev_x = append_ones(train.features), append_ones(dev.features)
     true = train.scores / train.scores.abs().mean((1, 2), keepdim=True)
     weights = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([weights], RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
-    best, least = start.clone(), dev.regret(problem, seen @ start)
+    best, lowest = start.clone(), dev.regret(problem, dev_x @ start)
     order = torch.empty(0, dtype=torch.int64)
     for step in range(1, steps + 1):
         if not len(order):
             order = torch.randperm(len(train))
-        some, order = order[:BATCH], order[BATCH:]
-        predicted = x[:, some] @ weights
+        chosen, order = order[:BATCH], order[BATCH:]
+        predicted = train_x[:, chosen] @ weights
         optimizer.zero_grad()
         loss(
             predicted.flatten(0, 1),
-            train.best[:, some].flatten(0, 1),
-            true[:, some].flatten(0, 1),
+            train.best[:, chosen].flatten(0, 1),
+            true[:, chosen].flatten(0, 1),
         ).backward()
         optimizer.step()
         schedule.step()
         if step % max(1, steps // CHECKS) == 0:
-            now = weights.detach()
-            regret = dev.regret(problem, seen @ now)
-            better = regret < least
-            least = torch.where(better, regret, least)
-            best = torch.where(better[:, None, None], now, best)
+            current = weights.detach()
+            regret = dev.regret(problem, dev_x @ current)
+            is_better = regret < lowest
+            lowest = torch.where(is_better, regret, lowest)
+            best = torch.where(is_better[:, None, None], current, best)
         advance()
     return best

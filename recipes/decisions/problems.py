@@ -43,8 +43,8 @@ class Examples:
         equation 14 of Elmachtoub and Grigas.
         """
         chosen = problem.decide(predicted)
-        lost = ((self.best - chosen) * self.scores).sum((1, 2))
-        return lost / (self.best * self.scores).sum((1, 2)).abs()
+        loss = ((self.best - chosen) * self.scores).sum((1, 2))
+        return loss / (self.best * self.scores).sum((1, 2)).abs()
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def knapsack() -> Problem:
 PROBLEMS = {"shortest-path": grid, "knapsack": knapsack}
 
 
-def drawn(
+def generate(
     problem: Problem, sizes: dict[str, int], runs: list[tuple[int, float, int]]
 ) -> dict[str, Examples]:
     """Examples of each run, which is a degree, a noise and a seed.
@@ -103,7 +103,7 @@ def drawn(
     numbers ``(((B x) / sqrt(p) + 3)^degree + 1) eps / 3.5^degree``, each entry of B 0
     or 1, eps uniform around 1.
     """
-    made: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in sizes}
+    pairs_by_part: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in sizes}
     for degree, noise, seed in runs:
         generator = torch.Generator().manual_seed(seed)
         b = torch.randint(2, (problem.parts, FEATURES), generator=generator).float()
@@ -111,20 +111,22 @@ def drawn(
             x = torch.randn(n, FEATURES, generator=generator)
             numbers = ((x @ b.T / FEATURES**0.5 + 3) ** degree + 1) / 3.5**degree
             eps = torch.rand(numbers.shape, generator=generator)
-            made[name].append((x, numbers * (1 + noise * (2 * eps - 1))))
+            pairs_by_part[name].append((x, numbers * (1 + noise * (2 * eps - 1))))
     return {
         name: problem.examples(*(torch.stack(x) for x in zip(*pairs, strict=True)))
-        for name, pairs in made.items()
+        for name, pairs in pairs_by_part.items()
     }
 
 
 def read(path: Path, name: str) -> tuple[Problem, Tensor, Tensor]:
     """The problem of a file, its features ``(n, p)`` and costs or values."""
     kind = "costs" if name == "shortest-path" else "values"
-    rest = ("index", "source", "target") if kind == "costs" else ("weights", "capacity")
+    structure_keys = (
+        ("index", "source", "target") if kind == "costs" else ("weights", "capacity")
+    )
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {key: file[key] for key in file.files}
+            arrays = {key: file[key] for key in file.files}
     except FileNotFoundError:
         raise
     except (
@@ -139,13 +141,15 @@ def read(path: Path, name: str) -> tuple[Problem, Tensor, Tensor]:
             f"{path}: expected arrays of numpy.savez, got another kind of file, a"
             " damaged one, or arrays of objects"
         ) from None
-    for key in ("features", kind, *rest):
-        if key not in found:
+    for key in ("features", kind, *structure_keys):
+        if key not in arrays:
             raise ValueError(
-                f"{path}: expected the arrays features, {kind}, {', '.join(rest)}; got"
-                f" no {key}"
+                f"{path}: expected the arrays features, {kind},"
+                f" {', '.join(structure_keys)}; got no {key}"
             )
-    features, numbers = (torch.tensor(found[key]).float() for key in ("features", kind))
+    features, numbers = (
+        torch.tensor(arrays[key]).float() for key in ("features", kind)
+    )
     for key, x in (("features", features), (kind, numbers)):
         if x.dim() != 2 or len(x) != len(features):
             raise ValueError(
@@ -158,15 +162,19 @@ def read(path: Path, name: str) -> tuple[Problem, Tensor, Tensor]:
             )
     if len(features) < 10:
         raise ValueError(f"{path}: expected at least 10 examples, got {len(features)}")
-    given = [torch.tensor(found[key]) for key in rest]
+    structure_arrays = [torch.tensor(arrays[key]) for key in structure_keys]
     try:
         if kind == "costs":
-            index, source, target = given[0], int(given[1]), int(given[2])
+            index, source, target = (
+                structure_arrays[0],
+                int(structure_arrays[1]),
+                int(structure_arrays[2]),
+            )
             build: Callable[[Tensor], Any] = lambda scores: ShortestPath(  # noqa: E731
                 scores, index, source, target
             )
         else:
-            weights, capacity = given[0], int(given[1])
+            weights, capacity = structure_arrays[0], int(structure_arrays[1])
             build = lambda scores: Knapsack(scores, weights, capacity)  # noqa: E731
         sign = -1 if kind == "costs" else 1
         problem = Problem(name, numbers.shape[1], sign, build)
@@ -176,7 +184,7 @@ def read(path: Path, name: str) -> tuple[Problem, Tensor, Tensor]:
     return problem, features, numbers
 
 
-def parts_of(
+def split_by_seed(
     problem: Problem, features: Tensor, numbers: Tensor, seeds: list[int]
 ) -> dict[str, Examples]:
     """For each seed another split: 60 percent to train on, 20 to choose, 20 to test."""

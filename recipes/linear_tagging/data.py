@@ -49,7 +49,7 @@ class Task:
     """Chains to train on, chains held out, and names of the labels of both."""
 
     train: ChainProblem
-    other: ChainProblem
+    dev: ChainProblem
     labels: list[str]
     tags: list[list[str]]
     features: Any
@@ -57,18 +57,18 @@ class Task:
 
     def f1(self, w: np.ndarray) -> float:
         """Exact-span F1 of the sentences held out, in percent."""
-        return self.f1_of(self.other.decode(w))
+        return self.f1_of(self.dev.decode(w))
 
     def f1_of(self, labels: Any) -> float:
         """Exact-span F1 of labels of all tokens held out, in percent."""
-        found = iter([self.labels[j] for j in labels])
-        predicted = [[next(found) for _ in tags] for tags in self.tags]
+        names = iter([self.labels[j] for j in labels])
+        predicted = [[next(names) for _ in tags] for tags in self.tags]
         return 100 * span_f1(self.tags, predicted)[2]
 
     @property
     def checksum(self) -> str:
         """Of all that a run depends on."""
-        return f"{self.train.checksum:08x}{self.other.checksum:08x}"
+        return f"{self.train.checksum:08x}{self.dev.checksum:08x}"
 
 
 def load(folder: Path | None, layout: Layout = DEFAULT_LAYOUT) -> tuple[Split, Split]:
@@ -82,7 +82,7 @@ def load(folder: Path | None, layout: Layout = DEFAULT_LAYOUT) -> tuple[Split, S
         )
         return first, second
     files = find_splits(folder)
-    train, dev = (columns_of(path, layout) for path in (files.train, files.dev))
+    train, dev = (read_columns(path, layout) for path in (files.train, files.dev))
     if train.width > len(COLUMNS):
         raise ValueError(
             f"{files.train}: expected at most {len(COLUMNS) + 1} columns,"
@@ -97,7 +97,7 @@ def load(folder: Path | None, layout: Layout = DEFAULT_LAYOUT) -> tuple[Split, S
     return train, dev
 
 
-def columns_of(path: Path, layout: Layout = DEFAULT_LAYOUT) -> Split:
+def read_columns(path: Path, layout: Layout = DEFAULT_LAYOUT) -> Split:
     """Sentences of a file with all columns but that of the tags."""
     file = read(path, layout)
     tags = [s.tags for s in file.sentences]
@@ -109,13 +109,13 @@ def columns_of(path: Path, layout: Layout = DEFAULT_LAYOUT) -> Split:
     return Split([s.rows for s in file.sentences], tags, documents)
 
 
-def usable(templates: tuple[str, ...], split: Split) -> list[str]:
+def usable_templates(templates: tuple[str, ...], split: Split) -> list[str]:
     """Those whose column there is."""
     missing = COLUMNS[split.width :]
     return [t for t in templates if not t.startswith(tuple(missing) or ("?",))]
 
 
-def task_of(
+def build_task(
     names: tuple[str, ...], train: Split, dev: Split, **hashing: int | None
 ) -> Task:
     """Training and development sentences with one numbering of features and tags.
@@ -123,18 +123,20 @@ def task_of(
     ``hashing`` are options of ``Templates``.
     """
     columns = COLUMNS[: train.width]
-    templates = Templates(usable(names, train), columns, **hashing)
-    problem_of = HashedChainProblem if templates.hash_with_label else ChainProblem
+    templates = Templates(usable_templates(names, train), columns, **hashing)
+    problem_class = HashedChainProblem if templates.hash_with_label else ChainProblem
     labels = sorted({tag for tags in train.tags for tag in tags})
     number = {tag: n for n, tag in enumerate(labels)}
     unseen_labels.warn("dev", (tag for tags in dev.tags for tag in tags), labels)
     matrices = templates.fit_transform(train.tokens), templates.transform(dev.tokens)
-    found = []
+    problems = []
     for matrix, split in zip(matrices, (train, dev), strict=True):
         # what stands in for a tag that training lacks is never scored
         flat = [number.get(tag, 0) for tags in split.tags for tag in tags]
         lengths = [len(tags) for tags in split.tags]
-        found.append(
-            problem_of(matrix, np.array(flat), lengths=lengths, num_labels=len(labels))
+        problems.append(
+            problem_class(
+                matrix, np.array(flat), lengths=lengths, num_labels=len(labels)
+            )
         )
-    return Task(found[0], found[1], labels, dev.tags, matrices[1])
+    return Task(problems[0], problems[1], labels, dev.tags, matrices[1])

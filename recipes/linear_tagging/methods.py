@@ -34,12 +34,12 @@ class Method:
 
     def make(self, c: float, lam: float, seed: int) -> Any:
         """The solver, without certificates of its own."""
-        late = "refresh_every" if self.solver is BCFW else "evaluate_every"
+        evaluation_option = "refresh_every" if self.solver is BCFW else "evaluate_every"
         return self.solver(
             lam=lam,
             seed=seed,
             tol=0.0,
-            **{late: NEVER},
+            **{evaluation_option: NEVER},
             **self.settings(c),
         )
 
@@ -70,21 +70,21 @@ ADAPT = {
 VARIANCE = {**SMOOTH, "rate": 0.02}
 
 
-def const(setting: str = "", **changed: Any) -> Method:
-    return Method(CasimirSVRG, {**CONST, **changed}, "Casimir-SVRG-const", setting)
+def const(setting: str = "", **options: Any) -> Method:
+    return Method(CasimirSVRG, {**CONST, **options}, "Casimir-SVRG-const", setting)
 
 
-def adapt(setting: str = "", **changed: Any) -> Method:
-    return Method(CasimirSVRG, {**ADAPT, **changed}, "Casimir-SVRG-adapt", setting)
+def adapt(setting: str = "", **options: Any) -> Method:
+    return Method(CasimirSVRG, {**ADAPT, **options}, "Casimir-SVRG-adapt", setting)
 
 
-def svrg(setting: str = "", **changed: Any) -> Method:
-    return Method(SVRG, {**VARIANCE, **changed}, "SVRG", setting)
+def svrg(setting: str = "", **options: Any) -> Method:
+    return Method(SVRG, {**VARIANCE, **options}, "SVRG", setting)
 
 
-def sgd(setting: str = "", **changed: Any) -> Method:
+def sgd(setting: str = "", **changes: Any) -> Method:
     # the published 150,000 steps are 10.7 passes
-    options = {"rate": sgd_rate, "period": 10.7, **changed}
+    options = {"rate": sgd_rate, "period": 10.7, **changes}
     averaged = options.get("averaging", "weighted") != "none"
     family = "SGD" if averaged else "SGD, last iterate"
     return Method(SGD, options, family, setting)
@@ -118,8 +118,8 @@ STUDIES = {
     ],
     "k": [make(f"K = {k}", k=k) for make in (const, adapt) for k in (2, 5, 10)],
     "warm-start": [
-        make(start, warm_start=start, **changed)
-        for make, changed in ((const, {"smoothness": 128.0}), (adapt, {"rate": 0.01}))
+        make(start, warm_start=start, **options)
+        for make, options in ((const, {"smoothness": 128.0}), (adapt, {"rate": 0.01}))
         for start in ("prox-center", "extrapolation", "prev-iterate")
     ],
 }

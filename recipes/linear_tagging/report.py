@@ -23,14 +23,14 @@ def table(rows: list[Row]) -> str:
         "| c | method | calls | s | F | gap | F1 |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for (c, method), some in grouped(rows).items():
-        last = final(some)
+    for (c, method), group in group_rows(rows).items():
+        last = last_rows(group)
         if not np.isfinite([row["F"] for row in last]).all():
             lines.append(f"| {c:g} | {method} | diverges | | | | |")
             continue
         seconds = np.mean([row["seconds"] for row in last])
-        cells = [spread(last, name, 4) for name in ("F", "gap")]
-        cells.append(spread(last, "F1", 2))
+        cells = [mean_and_std(last, name, 4) for name in ("F", "gap")]
+        cells.append(mean_and_std(last, "F1", 2))
         lines.append(
             f"| {c:g} | {method} | {last[0]['calls']:g} | {seconds:.1f} |"
             f" {' | '.join(cells)} |"
@@ -38,31 +38,31 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def spread(rows: list[Row], name: str, digits: int) -> str:
+def mean_and_std(rows: list[Row], name: str, digits: int) -> str:
     values = [row[name] for row in rows]
     mean = f"{np.mean(values):.{digits}f}"
     return f"{mean} ± {np.std(values):.{digits}f}" if len(values) > 1 else mean
 
 
-def ends(rows: list[Row]) -> dict[str, float]:
+def final_means(rows: list[Row]) -> dict[str, float]:
     """Means over seeds at the last looks."""
     return {
         f"{method}, c = {c:g}: {name}": float(np.mean([row[name] for row in last]))
-        for (c, method), some in grouped(rows).items()
-        for last in [final(some)]
+        for (c, method), group in group_rows(rows).items()
+        for last in [last_rows(group)]
         for name in ("F", "gap", "F1")
     }
 
 
-def final(rows: list[Row]) -> list[Row]:
+def last_rows(rows: list[Row]) -> list[Row]:
     """The last row of each seed."""
     return list({row["seed"]: row for row in rows}.values())
 
 
-def grouped(rows: Iterable[Row]) -> dict[tuple[float, str], list[Row]]:
+def group_rows(rows: Iterable[Row]) -> dict[tuple[float, str], list[Row]]:
     """Rows of each c and method, by c, methods in the order in which they were run."""
-    found: dict[tuple[float, str], list[Row]] = {}
+    groups: dict[tuple[float, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row["c"], row["method"]), []).append(row)
+        groups.setdefault((row["c"], row["method"]), []).append(row)
     # stable
-    return dict(sorted(found.items(), key=lambda item: item[0][0]))
+    return dict(sorted(groups.items(), key=lambda item: item[0][0]))

@@ -23,9 +23,9 @@ def mean_box(examples: list[AnnotatedImage]) -> Tensor:
 
 def overlaps(images: SingleObjectImages, mean: Tensor) -> dict[str, list[float]]:
     """IoU of each baseline's box with the true one, image by image."""
-    found: dict[str, list[float]] = {}
+    ious: dict[str, list[float]] = {}
     for number, example in enumerate(images.examples):
-        boxes, own = images.candidates(number), images.overlaps[number]
+        boxes, candidate_ious = images.candidates(number), images.overlaps[number]
         size = torch.tensor(images.sizes[number] * 2, dtype=torch.float32)
         margin = (1 - MIDDLE) / 2
         middle = size * torch.tensor([margin, margin, 1 - margin, 1 - margin])
@@ -34,21 +34,25 @@ def overlaps(images: SingleObjectImages, mean: Tensor) -> dict[str, list[float]]
             ("mean box of training", mean * size),
         ):
             iou = box_iou(box[None], torch.tensor([example.boxes[0]]))
-            found.setdefault(name, []).append(float(iou))
+            ious.setdefault(name, []).append(float(iou))
         areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-        away = (boxes[:, :2] + boxes[:, 2:] - size[:2]).norm(dim=1)
+        distance = (boxes[:, :2] + boxes[:, 2:] - size[:2]).norm(dim=1)
         # of several in the middle the largest
-        nearest = int((away + areas / size[:2].prod() * -1e-3).argmin())
-        found.setdefault("nearest to centre", []).append(float(own[nearest]))
-        found.setdefault("largest candidate", []).append(float(own[areas.argmax()]))
-        found.setdefault("best candidate", []).append(float(own.max()))
-    return found
+        nearest = int((distance + areas / size[:2].prod() * -1e-3).argmin())
+        ious.setdefault("nearest to centre", []).append(float(candidate_ious[nearest]))
+        ious.setdefault("largest candidate", []).append(
+            float(candidate_ious[areas.argmax()])
+        )
+        ious.setdefault("best candidate", []).append(float(candidate_ious.max()))
+    return ious
 
 
-def chance(images: SingleObjectImages) -> float:
+def random_corloc(images: SingleObjectImages) -> float:
     """CorLoc of candidates that are drawn at random."""
-    right = [float((own > CORRECT_IOU).double().mean()) for own in images.overlaps]
-    return sum(right) / len(right)
+    hit_rates = [
+        float((ious > CORRECT_IOU).double().mean()) for ious in images.overlaps
+    ]
+    return sum(hit_rates) / len(hit_rates)
 
 
 def table(images: SingleObjectImages, mean: Tensor) -> dict[str, dict[str, float]]:

@@ -16,7 +16,7 @@ from smoothsp.data.images import read_image
 from smoothsp.models.detection import MAX_BOXES, NMS_OVERLAP, Detections
 
 # a radius of a class over its mean; the edges and votes that make a circle
-NEAR = (0.75, 1.3)
+RADIUS_RANGE = (0.75, 1.3)
 EDGE, VOTES = 60, 12
 LONGEST_SIDE = 640
 
@@ -27,36 +27,45 @@ class Circles:
     def __init__(
         self, examples: Sequence[AnnotatedImage], classes: Sequence[str]
     ) -> None:
-        looks: list[list[np.ndarray]] = [[] for _ in classes]
+        appearances: list[list[np.ndarray]] = [[] for _ in classes]
         for example in examples:
             image = read_image(example.path)
             for box, label in zip(example.boxes, example.labels, strict=True):
-                looks[classes.index(label)].append(_look(image, box))
-        self.mean = np.array([np.mean(own, 0) for own in looks])
-        every = np.concatenate([own - np.mean(own, 0) for own in looks])
-        self.deviation = every.std(0) + 1e-6
+                appearances[classes.index(label)].append(_appearance(image, box))
+        self.mean = np.array(
+            [np.mean(class_appearances, 0) for class_appearances in appearances]
+        )
+        residuals = np.concatenate(
+            [
+                class_appearances - np.mean(class_appearances, 0)
+                for class_appearances in appearances
+            ]
+        )
+        self.deviation = residuals.std(0) + 1e-6
 
-    def found(self, example: AnnotatedImage) -> Detections:
+    def detect(self, example: AnnotatedImage) -> Detections:
         image = read_image(example.path)
         boxes, scores = [], []
         for size in np.exp(self.mean[:, 0]):
-            for box, votes in _circles(image, size / 2):
+            for box, votes in _hough_circles(image, size / 2):
                 boxes.append(box)
                 scores.append(votes)
         if not boxes:
             none = torch.zeros(0)
             return Detections(none.reshape(0, 4), none.long(), none, 0)
-        looks = np.array([_look(image, box) for box in boxes])
-        away = (((looks[:, None] - self.mean) / self.deviation) ** 2).sum(2)
+        appearances = np.array([_appearance(image, box) for box in boxes])
+        distances = (((appearances[:, None] - self.mean) / self.deviation) ** 2).sum(2)
         # circles that look like no class rank low
-        score = torch.tensor(np.array(scores) - 0.1 * away.min(1)).float()
-        own = torch.tensor(np.array(boxes)).float()
-        labels = torch.from_numpy(away.argmin(1))
-        kept = nms(own, score, NMS_OVERLAP)[:MAX_BOXES]
-        return Detections(own[kept], labels[kept], score[kept], len(kept))
+        score = torch.tensor(np.array(scores) - 0.1 * distances.min(1)).float()
+        candidates = torch.tensor(np.array(boxes)).float()
+        labels = torch.from_numpy(distances.argmin(1))
+        selected = nms(candidates, score, NMS_OVERLAP)[:MAX_BOXES]
+        return Detections(
+            candidates[selected], labels[selected], score[selected], len(selected)
+        )
 
 
-def _look(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
+def _appearance(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
     """Logarithm of the size, and the mean colour of the middle."""
     left, top, right, bottom = box
     x, y, size = (
@@ -70,28 +79,28 @@ def _look(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
     return np.array([np.log(size), *middle.reshape(-1, 3).mean(0)])
 
 
-def _circles(image: np.ndarray, radius: float) -> list[tuple[list[float], float]]:
+def _hough_circles(image: np.ndarray, radius: float) -> list[tuple[list[float], float]]:
     """Boxes around circles, inside the image, and their votes per radius."""
     height, width = image.shape[:2]
     scale = min(LONGEST_SIDE / max(width, height), 1)
     size = [max(round(x * scale), 1) for x in (width, height)]
     small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     grey = cv2.GaussianBlur(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY), (5, 5), 1.5)
-    own = max(radius * scale, 2.0)
-    found = cv2.HoughCirclesWithAccumulator(
+    scaled_radius = max(radius * scale, 2.0)
+    circles = cv2.HoughCirclesWithAccumulator(
         grey,
         cv2.HOUGH_GRADIENT,
         1.5,
-        max(own * 0.6, 1),
+        max(scaled_radius * 0.6, 1),
         param1=EDGE,
         param2=VOTES,
-        minRadius=max(int(own * NEAR[0]), 1),
-        maxRadius=int(own * NEAR[1]) + 1,
+        minRadius=max(int(scaled_radius * RADIUS_RANGE[0]), 1),
+        maxRadius=int(scaled_radius * RADIUS_RANGE[1]) + 1,
     )
-    if found is None:
+    if circles is None:
         return []
     limits, boxes = (width, height, width, height), []
-    for x, y, r, votes in found[0] / [scale, scale, scale, 1]:
+    for x, y, r, votes in circles[0] / [scale, scale, scale, 1]:
         box = [x - r, y - r, x + r, y + r]
         box = [
             min(max(side, 0), limit) for side, limit in zip(box, limits, strict=True)

@@ -9,7 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from runs import files
-from runs.axes import logarithmic, panels, tidy, whole_numbers
+from runs.axes import (
+    label_integers,
+    limit_percentages,
+    limit_y,
+    make_logarithmic,
+    panels,
+    style_axes,
+)
 from smoothsp.data import AnnotatedImage
 from smoothsp.data.images import read_image
 from smoothsp.figures import draw
@@ -28,9 +35,9 @@ class Panel(NamedTuple):
     """An image of a sheet."""
 
     example: AnnotatedImage
-    found: Found
+    prediction: Found
     title: str
-    right: bool = True
+    is_hit: bool = True
 
 
 def curves(
@@ -50,30 +57,32 @@ def curves(
         values = [scale * row[key] for row in history]
         axes.plot(calls, values, color=COLOUR, marker=marker, ms=3, lw=1.4)
         axes.set(xlabel="calls of the inference oracle per image", ylabel=NAMES[key])
-        whole_numbers(axes.xaxis)
-        tidy(axes)
-    logarithmic(left.yaxis, [row["objective"] for row in history])
+        label_integers(axes.xaxis)
+        style_axes(axes)
+    make_logarithmic(left.yaxis, [row["objective"] for row in history])
+    limit_y(left)
     for name, dashes in DASHES.items():
         height = 100 * baselines[name]
         right.axhline(height, color="k", lw=1, ls=dashes, label=name)
+    limit_percentages(right)
     right.legend(frameon=False, fontsize=8)
     files.write_figure(path, figure, dpi=120)
 
 
-def evenly(count: int, one: bool) -> list[int]:
+def evenly_spaced(count: int, single_object: bool) -> list[int]:
     """Numbers of the images of a sheet."""
-    most = min(SHEET[one][0], count)
-    return np.linspace(0, count - 1, most).round().astype(int).tolist()
+    num_images = min(SHEET[single_object][0], count)
+    return np.linspace(0, count - 1, num_images).round().astype(int).tolist()
 
 
-def sheet(path: Path, shown: Sequence[Panel], one: bool, title: str) -> None:
+def sheet(path: Path, shown: Sequence[Panel], single_object: bool, title: str) -> None:
     """Images with the boxes found, the best one thick, and dashed true ones."""
-    columns = SHEET[one][1]
-    figure, every = panels(len(shown), columns, 11 / columns, 9 / columns, title)
-    for axes, panel in zip(every, shown, strict=False):
+    columns = SHEET[single_object][1]
+    figure, all_axes = panels(len(shown), columns, 11 / columns, 9 / columns, title)
+    for axes, panel in zip(all_axes, shown, strict=False):
         image = read_image(panel.example.path)
         true = np.array(panel.example.boxes).reshape(-1, 4)[:, [1, 0, 3, 2]]
-        draw(panel.found, image=image, true=true - [0, 0, 1, 1], ax=axes)
-        colour = COLOUR if panel.right else MISS
+        draw(panel.prediction, image=image, true=true - [0, 0, 1, 1], ax=axes)
+        colour = COLOUR if panel.is_hit else MISS
         axes.set_title(panel.title, fontsize=8, color=colour)
     files.write_figure(path, figure, dpi=110)

@@ -20,22 +20,22 @@ class Folder:
     """The class of images with one object; None: several of all classes."""
     lists: dict[str, list[AnnotatedImage]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
-    without: int = 0
-    several: int = 0
-    difficult: int = 0
+    num_without: int = 0
+    num_multi_object: int = 0
+    num_difficult: int = 0
     split: str = ""
     """How images were shared out where lists do not say it."""
 
     def summary(self) -> str:
         """Counts of images and boxes, and the bad files."""
         lines = []
-        for part, own in self.lists.items():
-            counts = Counter(name for image in own for name in image.labels)
-            said = ", ".join(f"{n} {name}" for name, n in sorted(counts.items()))
-            lines.append(f"{part}: {len(own)} images, {said}")
+        for part, images in self.lists.items():
+            counts = Counter(name for image in images for name in image.labels)
+            classes = ", ".join(f"{n} {name}" for name, n in sorted(counts.items()))
+            lines.append(f"{part}: {len(images)} images, {classes}")
         if self.kind is not None:
-            counts = f"{self.without} without, {self.several} with several"
-            counts += f", {self.difficult} with one that is difficult"
+            counts = f"{self.num_without} without, {self.num_multi_object} with several"
+            counts += f", {self.num_difficult} with one that is difficult"
             lines.append(f"left out: {counts}")
         if self.split:
             lines.append(self.split)
@@ -53,58 +53,60 @@ def read(folder: Path, kind: str | None = None, skip_bad: bool = False) -> Folde
     ``skipped``: a bad box of another class costs that box only, anything else the whole
     image.
     """
-    found, seen = Folder(kind), Counter[str]()
+    result, seen = Folder(kind), Counter[str]()
 
     def bad(error: BadFile) -> None:
         if not skip_bad:
             raise ValueError(f"{error}. Mend it, or leave it out: --skip-bad")
-        found.skipped.append(str(error))
+        result.skipped.append(str(error))
 
     for part, images in read_box_splits(folder, kind=kind, bad=bad).items():
-        own = found.lists.setdefault(part, [])
+        selected = result.lists.setdefault(part, [])
         for image in images:
-            hard = [label for label, _ in image.difficult]
-            seen.update({*image.labels, *hard})
-            count = [*image.labels, *hard].count(kind)
+            difficult = [label for label, _ in image.difficult]
+            seen.update({*image.labels, *difficult})
+            count = [*image.labels, *difficult].count(kind)
             if kind is None:
-                own.append(image)
+                selected.append(image)
             elif count != 1:
-                found.without += not count
-                found.several += count > 1
-            elif kind in hard:
-                found.difficult += 1
+                result.num_without += not count
+                result.num_multi_object += count > 1
+            elif kind in difficult:
+                result.num_difficult += 1
             else:
                 box = image.boxes[image.labels.index(kind)]
-                own.append(replace(image, boxes=(box,), labels=(kind,), difficult=()))
+                selected.append(
+                    replace(image, boxes=(box,), labels=(kind,), difficult=())
+                )
     if kind is not None and not seen[kind]:
-        there = ", ".join(f"{name} ({n})" for name, n in seen.most_common())
+        available = ", ".join(f"{name} ({n})" for name, n in seen.most_common())
         raise ValueError(
             f"class: {kind!r} never occurs in {folder}; the classes there are"
-            f" {there or 'none'}"
+            f" {available or 'none'}"
         )
-    wanted = "boxes" if kind is None else f"exactly one box of class {kind!r}"
-    for part, images in found.lists.items():
+    required = "boxes" if kind is None else f"exactly one box of class {kind!r}"
+    for part, images in result.lists.items():
         if not any(image.labels for image in images):
             raise ValueError(
-                f"{folder}, {part}: expected images with {wanted}, got none. List some"
-                " that have one"
+                f"{folder}, {part}: expected images with {required}, got none. List"
+                " some that have one"
             )
-    if "test" not in found.lists and len(found.lists["val"]) > 1:
-        every = found.lists["val"]
-        found.lists |= {"val": every[::2], "test": every[1::2]}
-        found.split = "no list of test images: every second one of val is held out"
+    if "test" not in result.lists and len(result.lists["val"]) > 1:
+        val_images = result.lists["val"]
+        result.lists |= {"val": val_images[::2], "test": val_images[1::2]}
+        result.split = "no list of test images: every second one of val is held out"
     if (folder / "figure_ground").is_dir():
-        found.split = (
+        result.split = (
             "of every five masks three are to train on, one validates, one tests"
         )
-    return found
+    return result
 
 
 def download(folder: Path) -> Path:
     """VOC 2007 below ``folder``, through torchvision, which checks its sums."""
     unpacked = folder / "VOCdevkit" / "VOC2007"
-    whole = folder / "complete"
-    if whole.exists():
+    complete = folder / "complete"
+    if complete.exists():
         return unpacked
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("trainval", "test"):
@@ -116,5 +118,5 @@ def download(folder: Path) -> Path:
                 " or fetch it on a machine with a network and give --data"
                 f" {unpacked.relative_to(folder)}"
             ) from error
-    files.write(whole, lambda sink: sink.write(b"VOC 2007\n"))
+    files.write(complete, lambda sink: sink.write(b"VOC 2007\n"))
     return unpacked

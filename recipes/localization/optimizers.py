@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pytorch_lightning import Callback, Trainer
@@ -10,52 +10,14 @@ from pytorch_lightning.callbacks import WeightAveraging
 from torch import nn
 from torch.optim import Optimizer
 
+from localization import synthetic
+from localization.settings import Config, Method, optimizer_values
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.optim import SVRG, CasimirSVRG, schedules, weighted_average
 
-Method = Literal[
-    "sgd",
-    "sgd-sqrt",
-    "sgd-inv",
-    "svrg",
-    "casimir-const",
-    "casimir-adapt",
-    "prox-linear",
-    "bcfw",
-]
-WarmStart = Literal["prox-center", "extrapolation", "prev-iterate", "restart"]
 # of an epoch, how often an image is asked for, without full gradients
 PASSES = {"svrg": 2, "casimir-const": 2, "casimir-adapt": 2}
-# their steps are epochs, which no trainer of steps on batches makes
-OUTER = ("prox-linear", "bcfw")
-# the paper's two, and about that of the convolutions' own training
-DECAY = {"linear": 10.0, "nonlinear": 1.0, "convolutions": 0.1}
-# by what is trained and optimizer; a folder of images may want others
-TUNED: dict[tuple[str, str], dict[str, Any]] = {
-    ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
-    ("linear", "sgd-sqrt"): {"lr": 2**-8},
-    ("linear", "sgd-inv"): {"lr": 2**-4},
-    ("linear", "svrg"): {"lr": 2**-11, "mu": 1.0},
-    ("linear", "casimir-const"): {"smoothness": 2048.0, "mu": 1.0},
-    ("linear", "casimir-adapt"): {"lr": 2**-11, "mu": 10.0},
-    ("linear", "prox-linear"): {"lr": 10.0, "smoothness": 2048.0, "mu": 1.0},
-    ("linear", "bcfw"): {},
-    ("nonlinear", "sgd"): {"lr": 2**-8},
-    ("nonlinear", "sgd-sqrt"): {"lr": 2**-6},
-    ("nonlinear", "sgd-inv"): {"lr": 2**-2},
-    ("nonlinear", "svrg"): {"lr": 2**-8, "mu": 1.0},
-    ("nonlinear", "casimir-const"): {"smoothness": 256.0, "mu": 1.0},
-    ("nonlinear", "casimir-adapt"): {"lr": 2**-8, "mu": 10.0},
-    ("nonlinear", "prox-linear"): {"lr": 10.0, "smoothness": 256.0, "mu": 1.0},
-    ("convolutions", "sgd"): {"lr": 2**-12},
-    ("convolutions", "sgd-sqrt"): {"lr": 2**-10},
-    ("convolutions", "sgd-inv"): {"lr": 2**-10},
-    ("convolutions", "svrg"): {"lr": 2**-12, "mu": 1.0},
-    ("convolutions", "casimir-const"): {"smoothness": 4096.0, "mu": 1.0},
-    ("convolutions", "casimir-adapt"): {"lr": 2**-12, "mu": 10.0},
-    ("convolutions", "prox-linear"): {"lr": 1.0, "smoothness": 4096.0, "mu": 1.0},
-}
 Numbers = dict[str, Any]
 
 
@@ -73,14 +35,14 @@ class Rates(Callback):
             group["lr"] = self.lr * factor
 
 
-def hinge_of(numbers: Numbers) -> StructuralHinge:
+def build_hinge(numbers: Numbers) -> StructuralHinge:
     """The hinge that a method minimises."""
     if "mu" not in numbers:
         return StructuralHinge()
     return StructuralHinge(L2(numbers["mu"], numbers["k"]))
 
 
-def optimizer_of(
+def make_optimizer(
     method: Method, numbers: Numbers, hinge: StructuralHinge
 ) -> Callable[[nn.Module, int], Optimizer]:
     """Constructor of an optimizer, of the network and the number of images."""
@@ -102,7 +64,7 @@ def optimizer_of(
     return make
 
 
-def callbacks_of(method: Method, numbers: Numbers, convex: bool) -> list[Callback]:
+def build_callbacks(method: Method, numbers: Numbers, convex: bool) -> list[Callback]:
     """Callbacks that the trainer needs for a method."""
     if not method.startswith("sgd"):
         return [Snapshots()]
@@ -110,3 +72,24 @@ def callbacks_of(method: Method, numbers: Numbers, convex: bool) -> list[Callbac
     t_0 = numbers.get("t_0")
     rates = Rates(numbers["lr"], "step" if t_0 else rule, t_0 or 1)
     return [rates, *([WeightAveraging(avg_fn=weighted_average)] if convex else [])]
+
+
+def training_options(config: Config) -> dict[str, Any]:
+    """Options of ``Localiser.train``."""
+    names = ("objects", "backbone", "weights", "side", "cache", "workers")
+    names += ("epochs", "seed")
+    options = {name: getattr(config, name) for name in names}
+    if config.objects == "several":
+        loss_options = {"loss": config.loss, "mu": config.mu}
+        return options | loss_options | {"rate": config.lr, "decay": config.decay}
+    names = ("scores", "proposals", "max_boxes", "finetune")
+    options |= {name: getattr(config, name) for name in names}
+    numbers = optimizer_values(config)
+    hinge = build_hinge(numbers)
+    return options | {
+        "kind": config.kind or synthetic.CLASS,
+        "decay": numbers["decay"],
+        "loss": hinge,
+        "optimizer": make_optimizer(config.optimizer, numbers, hinge),
+        "objective": True,
+    }

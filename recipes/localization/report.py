@@ -52,40 +52,45 @@ def write(config: Config, localiser: Localiser, folder: Folder) -> dict[str, flo
             mean = baselines.mean_box(train)
             rows[part] = {"learned": images.evaluate()}
             rows[part] |= baselines.table(images, mean)
-            result[f"{part}_by_chance"] = baselines.chance(images)
-            shown = _choices(images)
+            result[f"{part}_by_chance"] = baselines.random_corloc(images)
+            panels = _single_object_panels(images)
         else:
-            rows[part] = _decoded(images)
+            rows[part] = _evaluate_decoders(images)
             circles = Circles(train, localiser.classes)
-            found = [circles.found(example) for example in images.examples]
-            rows[part]["circles, not trained"] = images.evaluate(found)
+            detections = [circles.detect(example) for example in images.examples]
+            rows[part]["circles, not trained"] = images.evaluate(detections)
             result[f"{part}_recall_of_windows"] = images.recall()
-            shown = _sets(images)
-        own = "learned" if localiser.objects == "one" else localiser.decoder
-        result |= {f"{part}_{name}": x for name, x in rows[part][own].items()}
+            panels = _multi_object_panels(images)
+        rows_of_part = "learned" if localiser.objects == "one" else localiser.decoder
+        result |= {f"{part}_{name}": x for name, x in rows[part][rows_of_part].items()}
         for name, others in rows[part].items():
             chief = "corloc" if localiser.objects == "one" else "map50"
             result[f"{part}_{name.split(',')[0].replace(' ', '_')}"] = others[chief]
     print(f"\n{table(rows, localiser)}")
-    files.write_table(config.out / "history.csv", [_short(row) for row in history])
+    files.write_table(
+        config.out / "history.csv", [_round_floats(row) for row in history]
+    )
     if localiser.objects == "one":
-        lines = {name: own["corloc"] for name, own in rows["val"].items()}
+        lines = {
+            name: rows_of_part["corloc"] for name, rows_of_part in rows["val"].items()
+        }
         passes = PASSES.get(config.optimizer, 1)
         about = f"{title}, {config.optimizer}"
         figures.curves(config.out / "curves.png", history, passes, about, lines)
-    one = localiser.objects == "one"
-    figures.sheet(config.out / "sheet.png", shown, one, title)
+    single_object = localiser.objects == "one"
+    figures.sheet(config.out / "sheet.png", panels, single_object, title)
     content = {"settings": localiser.about["settings"], "history": history}
     content |= {"result": result, "table": rows}
     files.write_json(config.out / "metrics.json", content)
     print(
         f"\nbest on validation after epoch {best['epoch']}; see {config.out}: model,"
-        f" history.csv, {'curves.png, ' if one else ''}sheet.png, metrics.json"
+        f" history.csv, {'curves.png, ' if single_object else ''}sheet.png,"
+        " metrics.json"
     )
     return result
 
 
-def _choices(images: SingleObjectImages) -> list[figures.Panel]:
+def _single_object_panels(images: SingleObjectImages) -> list[figures.Panel]:
     """Images from the best to the worst prediction, and their runners-up."""
     ranked = images.rank_candidates(RUNNERS_UP + 1)
     iou = [
@@ -94,38 +99,48 @@ def _choices(images: SingleObjectImages) -> list[figures.Panel]:
     ]
     order = sorted(range(len(images)), key=lambda number: -iou[number])
     panels = []
-    for place in figures.evenly(len(images), one=True):
-        number = order[place]
+    for rank in figures.evenly_spaced(len(images), single_object=True):
+        number = order[rank]
         scores, ys = ranked[number]
         kind = images.localiser.classes * len(ys)
-        found = _found(images, number, images.candidates(number)[ys], kind, scores)
-        right, example = iou[number] > CORRECT_IOU, images.examples[number]
-        said = f"{'hit' if right else 'MISS'}  {example.name}  IoU {iou[number]:.2f}"
-        panels.append(figures.Panel(example, found, said, right))
+        prediction = _as_prediction(
+            images, number, images.candidates(number)[ys], kind, scores
+        )
+        is_hit, example = iou[number] > CORRECT_IOU, images.examples[number]
+        caption = (
+            f"{'hit' if is_hit else 'MISS'}  {example.name}  IoU {iou[number]:.2f}"
+        )
+        panels.append(figures.Panel(example, prediction, caption, is_hit))
     return panels
 
 
-def _decoded(images: MultiObjectImages) -> Rows:
+def _evaluate_decoders(images: MultiObjectImages) -> Rows:
     return {name: images.evaluate(images.detect(name)) for name in DECODERS}
 
 
-def _sets(images: MultiObjectImages) -> list[figures.Panel]:
+def _multi_object_panels(images: MultiObjectImages) -> list[figures.Panel]:
     """Images of a list, evenly spaced, and the boxes that are sure."""
-    panels, every = [], images.detect()
-    for number in figures.evenly(len(images), one=False):
-        own: Detections = every[number]
+    panels, detections = [], images.detect()
+    for number in figures.evenly_spaced(len(images), single_object=False):
+        detection: Detections = detections[number]
         names = [
-            images.localiser.classes[n] for n in own.labels[: own.num_selected].tolist()
+            images.localiser.classes[n]
+            for n in detection.labels[: detection.num_selected].tolist()
         ]
-        boxes, scores = own.boxes[: own.num_selected], own.scores[: own.num_selected]
+        boxes, scores = (
+            detection.boxes[: detection.num_selected],
+            detection.scores[: detection.num_selected],
+        )
         example = images.examples[number]
-        found = _found(images, number, boxes, names, scores)
-        said = f"{example.name}: {own.num_selected} found, {len(example.boxes)} true"
-        panels.append(figures.Panel(example, found, said))
+        prediction = _as_prediction(images, number, boxes, names, scores)
+        caption = (
+            f"{example.name}: {detection.num_selected} found, {len(example.boxes)} true"
+        )
+        panels.append(figures.Panel(example, prediction, caption))
     return panels
 
 
-def _found(
+def _as_prediction(
     images: SingleObjectImages | MultiObjectImages,
     number: int,
     boxes: Tensor,
@@ -143,22 +158,22 @@ def table(rows: Mapping[str, Rows], localiser: Localiser) -> str:
     else:
         heads = {"map50": "mAP .5", "map": "mAP to .95"}
         heads |= {f"ap50_{name}": f"AP .5 {name}" for name in localiser.classes}
-    width = max(len(name) for own in rows.values() for name in own) + 2
+    width = max(len(name) for part_rows in rows.values() for name in part_rows) + 2
     columns = [f"{part} {head}" for part in rows for head in heads.values()]
     lines = [" " * width + "".join(f"{head:>{len(head) + 2}}" for head in columns)]
-    for way in next(iter(rows.values())):
+    for method in next(iter(rows.values())):
         cells: Sequence[str] = [
-            f"{100 * own[way][name]:.1f}" if name in own[way] else ""
-            for own in rows.values()
+            f"{100 * part_rows[method][name]:.1f}" if name in part_rows[method] else ""
+            for part_rows in rows.values()
             for name in heads
         ]
         line = "".join(
             f"{cell:>{len(head) + 2}}"
             for cell, head in zip(cells, columns, strict=True)
         )
-        lines.append(f"{way:<{width}}{line}".rstrip())
+        lines.append(f"{method:<{width}}{line}".rstrip())
     return "\n".join(lines)
 
 
-def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+def _round_floats(row: Mapping[str, Any]) -> dict[str, Any]:
     return {k: f"{x:.6g}" if isinstance(x, float) else x for k, x in row.items()}

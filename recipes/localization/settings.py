@@ -1,6 +1,5 @@
 """Options of ``voc_localization.py``, their defaults and checks."""
 
-import dataclasses
 import math
 import os
 from dataclasses import dataclass
@@ -9,24 +8,62 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from localization import toy
-from localization.optimizers import (
-    DECAY,
-    OUTER,
-    TUNED,
-    Method,
-    WarmStart,
-    hinge_of,
-    optimizer_of,
-)
-from runs.outputs import Outputs
-from smoothsp.models.box_images import cache_folder
+from runs.run_options import RunOptions
 
-NUMBERS = ("decay", "lr", "t_0", "smoothness", "mu", "k", "warm_start", "inner_epochs")
+Method = Literal[
+    "sgd",
+    "sgd-sqrt",
+    "sgd-inv",
+    "svrg",
+    "casimir-const",
+    "casimir-adapt",
+    "prox-linear",
+    "bcfw",
+]
+WarmStart = Literal["prox-center", "extrapolation", "prev-iterate", "restart"]
+# their steps are epochs, which no trainer of steps on batches makes
+EPOCH_METHODS = ("prox-linear", "bcfw")
+# the paper's two, and about that of the convolutions' own training
+DECAY = {"linear": 10.0, "nonlinear": 1.0, "convolutions": 0.1}
+# by what is trained and optimizer; a folder of images may want others
+TUNED_DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
+    ("linear", "sgd-sqrt"): {"lr": 2**-8},
+    ("linear", "sgd-inv"): {"lr": 2**-4},
+    ("linear", "svrg"): {"lr": 2**-11, "mu": 1.0},
+    ("linear", "casimir-const"): {"smoothness": 2048.0, "mu": 1.0},
+    ("linear", "casimir-adapt"): {"lr": 2**-11, "mu": 10.0},
+    ("linear", "prox-linear"): {"lr": 10.0, "smoothness": 2048.0, "mu": 1.0},
+    ("linear", "bcfw"): {},
+    ("nonlinear", "sgd"): {"lr": 2**-8},
+    ("nonlinear", "sgd-sqrt"): {"lr": 2**-6},
+    ("nonlinear", "sgd-inv"): {"lr": 2**-2},
+    ("nonlinear", "svrg"): {"lr": 2**-8, "mu": 1.0},
+    ("nonlinear", "casimir-const"): {"smoothness": 256.0, "mu": 1.0},
+    ("nonlinear", "casimir-adapt"): {"lr": 2**-8, "mu": 10.0},
+    ("nonlinear", "prox-linear"): {"lr": 10.0, "smoothness": 256.0, "mu": 1.0},
+    ("convolutions", "sgd"): {"lr": 2**-12},
+    ("convolutions", "sgd-sqrt"): {"lr": 2**-10},
+    ("convolutions", "sgd-inv"): {"lr": 2**-10},
+    ("convolutions", "svrg"): {"lr": 2**-12, "mu": 1.0},
+    ("convolutions", "casimir-const"): {"smoothness": 4096.0, "mu": 1.0},
+    ("convolutions", "casimir-adapt"): {"lr": 2**-12, "mu": 10.0},
+    ("convolutions", "prox-linear"): {"lr": 1.0, "smoothness": 4096.0, "mu": 1.0},
+}
+OPTIMIZER_OPTIONS = (
+    "decay",
+    "lr",
+    "t_0",
+    "smoothness",
+    "mu",
+    "k",
+    "warm_start",
+    "inner_epochs",
+)
 # the paper's; "restart" is faster
 TOP_K, WARM_START, INNER_EPOCHS = 10, "prox-center", 5
 # options that make no sense with several objects in an image
-OF_ONE = (
+SINGLE_OBJECT_OPTIONS = (
     "kind", "download", "proposals", "max_boxes", "finetune", "scores", "optimizer",
     "t_0", "smoothness", "k", "warm_start", "inner_epochs",
 )  # fmt: skip
@@ -52,8 +89,9 @@ class Data:
     """Longer side of an image in pixels at the input of the backbone."""
     workers: int = os.cpu_count() or 1
     """Processes for selective search."""
-    cache: Path = dataclasses.field(default_factory=cache_folder)
-    """Folder of candidates and features, shared by all runs."""
+    cache: Path | None = None
+    """Folder of candidates and features, shared by all runs; ~/.cache/smoothsp/voc if
+    not given."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +150,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output(Outputs):
+class Output(RunOptions):
     """Output files."""
 
     out: Path = Path("runs/voc_localization")
@@ -124,10 +162,10 @@ class Config(Output, Training, Model, Data):
     """Train an object localiser."""
 
 
-def check(config: Config) -> None:
+def require_compatible(config: Config) -> None:
     """Raise for options that do not fit together."""
     if config.objects == "several":
-        for name in OF_ONE:
+        for name in SINGLE_OBJECT_OPTIONS:
             if getattr(config, name) != getattr(Config, name):
                 raise ValueError(
                     f"{'class' if name == 'kind' else name}: expected none with"
@@ -145,21 +183,21 @@ def check(config: Config) -> None:
             f"class: expected {'the class to find' if named else 'none without --data'}"
             f", got {config.kind!r}. Give --data DIR --class NAME"
         )
-    if config.optimizer == "bcfw" and trained(config) != "linear":
+    if config.optimizer == "bcfw" and trained_part(config) != "linear":
         raise ValueError(
             "optimizer: expected another than bcfw, which is linear only. Take another,"
             " or --scores linear without --finetune"
         )
-    if config.optimizer in OUTER and config.resume:
+    if config.optimizer in EPOCH_METHODS and config.resume:
         raise ValueError(
             f"resume: expected none with --optimizer {config.optimizer}. Start anew"
             " with --overwrite"
         )
     used = {
-        *values(config, given=False),
+        *optimizer_values(config, with_options=False),
         *(["t_0"] if config.optimizer == "sgd" else ()),
     }
-    for name in NUMBERS:
+    for name in OPTIMIZER_OPTIONS:
         value = getattr(config, name)
         if value is not None and name not in used:
             raise ValueError(
@@ -172,39 +210,20 @@ def check(config: Config) -> None:
             raise ValueError(f"{name}: expected a positive number, got {value}")
 
 
-def values(config: Config, given: bool = True) -> dict[str, Any]:
+def optimizer_values(config: Config, with_options: bool = True) -> dict[str, Any]:
     """Numbers that the optimizer uses: defaults, and those of the command line."""
-    found = {"decay": DECAY[trained(config)]} | TUNED[trained(config), config.optimizer]
-    if "mu" in found:
-        found["k"] = TOP_K
+    numbers = {"decay": DECAY[trained_part(config)]} | TUNED_DEFAULTS[
+        trained_part(config), config.optimizer
+    ]
+    if "mu" in numbers:
+        numbers["k"] = TOP_K
     if config.optimizer.startswith("casimir") or config.optimizer == "prox-linear":
-        found["warm_start"] = WARM_START
+        numbers["warm_start"] = WARM_START
     if config.optimizer == "prox-linear":
-        found["inner_epochs"] = INNER_EPOCHS
-    own = {name: getattr(config, name) for name in NUMBERS if given}
-    return found | {name: x for name, x in own.items() if x is not None}
+        numbers["inner_epochs"] = INNER_EPOCHS
+    chosen = {name: getattr(config, name) for name in OPTIMIZER_OPTIONS if with_options}
+    return numbers | {name: x for name, x in chosen.items() if x is not None}
 
 
-def options_of(config: Config) -> dict[str, Any]:
-    """Options of ``Localiser.train``."""
-    names = ("objects", "backbone", "weights", "side", "cache", "workers")
-    names += ("epochs", "seed")
-    found = {name: getattr(config, name) for name in names}
-    if config.objects == "several":
-        own = {"loss": config.loss, "mu": config.mu}
-        return found | own | {"rate": config.lr, "decay": config.decay}
-    names = ("scores", "proposals", "max_boxes", "finetune")
-    found |= {name: getattr(config, name) for name in names}
-    numbers = values(config)
-    hinge = hinge_of(numbers)
-    return found | {
-        "kind": config.kind or toy.CLASS,
-        "decay": numbers["decay"],
-        "loss": hinge,
-        "optimizer": optimizer_of(config.optimizer, numbers, hinge),
-        "objective": True,
-    }
-
-
-def trained(config: Config) -> str:
+def trained_part(config: Config) -> str:
     return "convolutions" if config.finetune else config.scores

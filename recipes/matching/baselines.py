@@ -25,8 +25,8 @@ def mutual(pair: Pair) -> Tensor:
     if not len(columns) or not len(pair.second):
         return columns
     rows = _distances(pair).argmin(0)
-    own = rows[columns] == torch.arange(len(columns))
-    return torch.where(own, columns, -1)
+    is_mutual = rows[columns] == torch.arange(len(columns))
+    return torch.where(is_mutual, columns, -1)
 
 
 def ratio_test(pair: Pair) -> Tensor:
@@ -45,7 +45,7 @@ def assignment(pair: Pair) -> Tensor:
     return Matching(-_distances(pair)[None]).decode()[1][0]
 
 
-WAYS = {
+BASELINES = {
     "nearest neighbour": nearest,
     "nearest, mutual": mutual,
     "nearest, mutual, ratio test": ratio_test,
@@ -54,23 +54,25 @@ WAYS = {
 
 
 def _distances(pair: Pair) -> Tensor:
-    alike = pair.first.descriptors @ pair.second.descriptors.T
-    return (2 - 2 * alike).clamp(min=0).sqrt()
+    similarity = pair.first.descriptors @ pair.second.descriptors.T
+    return (2 - 2 * similarity).clamp(min=0).sqrt()
 
 
-def scores(pairs: Sequence[Pair], found: Sequence[Tensor]) -> dict[str, float]:
+def scores(pairs: Sequence[Pair], predictions: Sequence[Tensor]) -> dict[str, float]:
     """Over all points of the first views.
 
     ``accuracy`` is the share of points that are given their partner, or none where
     they have none; ``precision`` and ``recall`` are those of partners, ``f1`` of both.
     """
     true = torch.cat([pair.columns for pair in pairs])
-    guess = torch.cat(list(found))
-    right = int(((guess == true) & (true >= 0)).sum())
-    given, there = int((guess >= 0).sum()), int((true >= 0).sum())
+    predicted = torch.cat(list(predictions))
+    num_correct = int(((predicted == true) & (true >= 0)).sum())
+    num_predicted, num_true = int((predicted >= 0).sum()), int((true >= 0).sum())
     return {
-        "accuracy": float((guess == true).double().mean()) if len(true) else 1.0,
-        "precision": right / given if given else 0.0,
-        "recall": right / there if there else 0.0,
-        "f1": 2 * right / (given + there) if given + there else 0.0,
+        "accuracy": float((predicted == true).double().mean()) if len(true) else 1.0,
+        "precision": num_correct / num_predicted if num_predicted else 0.0,
+        "recall": num_correct / num_true if num_true else 0.0,
+        "f1": 2 * num_correct / (num_predicted + num_true)
+        if num_predicted + num_true
+        else 0.0,
     }

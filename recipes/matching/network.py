@@ -16,9 +16,9 @@ class PairScores(nn.Module):
     descriptor survives a change of view.
     """
 
-    def __init__(self, described: int) -> None:
+    def __init__(self, descriptor_size: int) -> None:
         super().__init__()
-        self.described = described
+        self.descriptor_size = descriptor_size
         self.pairs = nn.Sequential(
             nn.Linear(FEATURES, HIDDEN),
             nn.ReLU(),
@@ -26,14 +26,14 @@ class PairScores(nn.Module):
             nn.ReLU(),
             nn.Linear(HIDDEN, 1),
         )
-        self.embed = nn.Linear(described, EMBEDDED, bias=False)
+        self.embed = nn.Linear(descriptor_size, EMBEDDED, bias=False)
         self.alone = nn.Parameter(torch.zeros(()))
 
     def forward(self, batch: dict[str, Tensor]) -> Matching:
         """Matchings ``(batch, P, Q + 1)``; the last column is to stay alone."""
         scores = self.pairs(batch["features"]).squeeze(3)
-        one, other = self.embed(batch["first"]), self.embed(batch["second"])
-        scores = scores + one @ other.transpose(1, 2)
+        first, second = self.embed(batch["first"]), self.embed(batch["second"])
+        scores = scores + first @ second.transpose(1, 2)
         scores = scores.masked_fill(~batch["real"], -torch.inf)
-        alone = self.alone.expand(*scores.shape[:2], 1)
-        return Matching(torch.cat([scores, alone], 2), partial=True)
+        unmatched = self.alone.expand(*scores.shape[:2], 1)
+        return Matching(torch.cat([scores, unmatched], 2), partial=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from multiclass.sets import Samples
-from runs.interrupts import whole
+from multiclass.datasets import Samples
+from runs.interrupts import raise_if_interrupted
 from smoothsp.linear import Certificate, WestonWatkinsSVC
 
 EPOCHS = 100_000
@@ -38,11 +38,11 @@ def score(
         certify_every=1,
         max_epochs=EPOCHS,
         random_state=seed,
-        callback=watch(limit, show),
+        callback=time_limit_callback(limit, show),
         verbose=False,
     )
     try:
-        whole(model.fit(samples.X, samples.y))
+        raise_if_interrupted(model.fit(samples.X, samples.y))
     except OutOfTime:
         return {"accuracy": None}
     return {
@@ -59,13 +59,13 @@ def accuracy(model: WestonWatkinsSVC, samples: Samples) -> float:
     return 100 * float((model.predict(samples.X_test) == samples.y_test).mean())
 
 
-def watch(limit: float, show: Show) -> Callable[[Certificate], None]:
+def time_limit_callback(limit: float, show: Show) -> Callable[[Certificate], None]:
     """A callback that shows the gap and gives up at the limit."""
     start = time.perf_counter()
 
-    def look(certificate: Certificate) -> None:
+    def callback(certificate: Certificate) -> None:
         show(f"gap {certificate.gap:.2e}")
         if time.perf_counter() - start > limit:
             raise OutOfTime
 
-    return look
+    return callback

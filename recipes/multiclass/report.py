@@ -8,19 +8,19 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from multiclass import paper
-from multiclass.sets import Samples
+from multiclass.datasets import Samples
 from runs import axes, files
-from runs.cells import Cells
+from runs.result_store import ResultStore
 
 COLOURS = ("#d1661f", "#2a6f97", "#3c8d53", "#7a4d9e", "#777777")
 NONE = "-"
 Row = dict[str, Any]
 
 
-def write(config: Any, sets: list[Samples], cells: Cells) -> dict[str, float]:
+def write(config: Any, sets: list[Samples], store: ResultStore) -> dict[str, float]:
     """Print the tables and write all files; the chief numbers come back."""
     scores = [
-        score_row(samples, log2_c, tolerance, cells)
+        score_row(samples, log2_c, tolerance, store)
         for samples in sets
         for tolerance in config.tolerances
         for log2_c in config.log2_c
@@ -28,7 +28,7 @@ def write(config: Any, sets: list[Samples], cells: Cells) -> dict[str, float]:
     for tolerance in config.tolerances:
         head = f"Test accuracy (%), tolerance {tolerance:g}"
         print(f"\n{head}\n\n{score_table(scores, sets, tolerance, config.log2_c)}")
-    result = chief_numbers(scores)
+    result = main_results(scores)
     files.write_table(config.out / "accuracy.csv", scores)
     figure = draw_scores(scores, sets)
     files.write_figure(config.out / "accuracy.png", figure, dpi=150)
@@ -38,8 +38,10 @@ def write(config: Any, sets: list[Samples], cells: Cells) -> dict[str, float]:
     return result
 
 
-def score_row(samples: Samples, log2_c: int, tolerance: float, cells: Cells) -> Row:
-    cell = cells[samples.score_key(log2_c, tolerance)]
+def score_row(
+    samples: Samples, log2_c: int, tolerance: float, store: ResultStore
+) -> Row:
+    cell = store[samples.score_key(log2_c, tolerance)]
     return {
         "set": samples.name,
         "classes": samples.classes,
@@ -69,21 +71,23 @@ def score_table(
             values = [row[source] for row in mine]
             if source == "accuracy" or any(value is not None for value in values):
                 who = "ours" if source == "accuracy" else "paper"
-                cells = [shown(value) for value in values]
-                lines.append([f"{samples.name}, {who}", *cells, best(mine, source)])
+                store = [format_number(value) for value in values]
+                lines.append(
+                    [f"{samples.name}, {who}", *store, best_powers(mine, source)]
+                )
     return markdown(["", *(f"2^{c}" for c in log2_c), "best C"], lines)
 
 
-def best(rows: list[Row], source: str) -> str:
-    known = [row for row in rows if row[source] is not None]
-    if not known:
+def best_powers(rows: list[Row], source: str) -> str:
+    finite = [row for row in rows if row[source] is not None]
+    if not finite:
         return NONE
-    most = max(row[source] for row in known)
-    powers = [str(row["log2_c"]) for row in known if row[source] == most]
+    highest = max(row[source] for row in finite)
+    powers = [str(row["log2_c"]) for row in finite if row[source] == highest]
     return "2^" + ", 2^".join(powers)
 
 
-def shown(value: float | None, digits: int = 2) -> str:
+def format_number(value: float | None, digits: int = 2) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
 
 
@@ -92,22 +96,22 @@ def markdown(head: Sequence[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
 
 
-def chief_numbers(scores: list[Row]) -> dict[str, float]:
+def main_results(scores: list[Row]) -> dict[str, float]:
     """Best accuracy of each set, and distance to the paper."""
     result: dict[str, float] = {}
     for name in dict.fromkeys(row["set"] for row in scores):
         mine = [row for row in scores if row["set"] == name]
-        known = [row["accuracy"] for row in mine if row["accuracy"] is not None]
-        if known:
-            result[f"{name}_best"] = max(known)
-        apart = [
+        accuracies = [row["accuracy"] for row in mine if row["accuracy"] is not None]
+        if accuracies:
+            result[f"{name}_best"] = max(accuracies)
+        distances = [
             abs(row["accuracy"] - row["paper"])
             for row in mine
             if None not in (row["accuracy"], row["paper"])
         ]
-        if apart:
-            result[f"{name}_mean_distance_to_paper"] = statistics.fmean(apart)
-            result[f"{name}_largest_distance_to_paper"] = max(apart)
+        if distances:
+            result[f"{name}_mean_distance_to_paper"] = statistics.fmean(distances)
+            result[f"{name}_largest_distance_to_paper"] = max(distances)
     return result
 
 
@@ -136,8 +140,9 @@ def draw_scores(scores: list[Row], sets: list[Samples]) -> Figure:
         title = f"{samples.name}, k = {samples.classes}"
         panel.set_title(textwrap.fill(title, 36), fontsize=10)
         panel.set(xlabel="log2 C", ylabel="test accuracy (%)")
-        axes.whole_numbers(panel.xaxis)
-        axes.tidy(panel)
+        axes.label_integers(panel.xaxis)
+        axes.style_axes(panel)
+        axes.limit_percentages(panel)
     for panel in panels[len(sets) :]:
         panel.remove()
     if any(row["paper"] is not None for row in scores):

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2
 
-from ner.look_up import look_up_baseline
+from ner.majority_baseline import majority_tags
 from runs import axes, files
 from smoothsp.data import Splits, by_document, unseen_labels
 from smoothsp.models import Tagger
@@ -24,19 +24,19 @@ def write(folder: Path, tagger: Tagger, splits: Splits) -> dict[str, float]:
     for name, part in (("dev", splits.dev), ("test", splits.test)):
         if not part:
             continue
-        gold = in_bioes([s.tags for s in part])
+        gold = convert_to_bioes([s.tags for s in part])
         if name == "test":  # training warns of those of dev
             unseen_labels.warn(name, (t for row in gold for t in row), tagger.labels)
-        guess = in_bioes(
+        guess = convert_to_bioes(
             [t.tags for t in tagger.tag(by_document(part)) if t.words], tagger.scheme
         )
-        model = by_type(gold, guess)
-        look_up = by_type(gold, look_up_baseline(splits.train, part))
-        tables[name] = {"model": model, "look_up": look_up}
-        print(f"\n{table(name, model, look_up)}")
+        model = scores_by_type(gold, guess)
+        baseline = scores_by_type(gold, majority_tags(splits.train, part))
+        tables[name] = {"model": model, "look_up": baseline}
+        print(f"\n{table(name, model, baseline)}")
         chief = ("precision", "recall", "f1")
         result |= {f"{name}_{key}": model["all"][key] for key in chief}
-        result[f"{name}_look_up_f1"] = look_up["all"]["f1"]
+        result[f"{name}_look_up_f1"] = baseline["all"]["f1"]
     figure = folder / "learning_curve.png"
     learning_curve(figure, history, result["dev_look_up_f1"])
     content = {"settings": settings, "history": history, "result": result} | tables
@@ -45,13 +45,15 @@ def write(folder: Path, tagger: Tagger, splits: Splits) -> dict[str, float]:
     return result
 
 
-def in_bioes(tags: list[list[str]], scheme: str | None = None) -> list[list[str]]:
+def convert_to_bioes(
+    tags: list[list[str]], scheme: str | None = None
+) -> list[list[str]]:
     """Return tags of sentences in BIOES, from a scheme that is detected if absent."""
     source = scheme or detect(tags)
     return [convert(row, source=source, target="BIOES", strict=False) for row in tags]
 
 
-def by_type(
+def scores_by_type(
     gold: list[list[str]], predicted: list[list[str]]
 ) -> dict[str, dict[str, float]]:
     """Precision, recall, F1 and number of spans, of each type and of ``all``."""
@@ -80,22 +82,24 @@ def by_type(
 def table(
     title: str,
     scores: dict[str, dict[str, float]],
-    look_up: dict[str, dict[str, float]] | None = None,
+    baseline: dict[str, dict[str, float]] | None = None,
 ) -> str:
     heads = ["precision", "recall", "F1", "spans"]
-    heads += [] if look_up is None else ["look-up F1"]
+    heads += [] if baseline is None else ["look-up F1"]
     width = 2 + max(map(len, [title, *scores]))
     lines = [f"{title:<{width}}" + "".join(f"{head:>12}" for head in heads)]
     for name, row in scores.items():
         cells = [f"{100 * row[key]:.2f}" for key in ("precision", "recall", "f1")]
         cells.append(str(row["spans"]))
-        if look_up is not None:
-            cells.append(f"{100 * look_up.get(name, {'f1': 0.0})['f1']:.2f}")
+        if baseline is not None:
+            cells.append(f"{100 * baseline.get(name, {'f1': 0.0})['f1']:.2f}")
         lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
     return "\n".join(lines)
 
 
-def learning_curve(path: Path, history: list[dict[str, float]], look_up: float) -> None:
+def learning_curve(
+    path: Path, history: list[dict[str, float]], baseline_f1: float
+) -> None:
     """Loss and F1 on the development sentences, pass by pass."""
     epochs = [row["epoch"] for row in history]
     scores = [100 * row["dev_f1"] for row in history]
@@ -105,14 +109,16 @@ def learning_curve(path: Path, history: list[dict[str, float]], look_up: float) 
     losses = [row["loss"] for row in history]
     loss.plot(epochs, losses, "o-", color=BLUE)
     loss.set(xlabel="epoch", ylabel="training loss per sentence")
-    axes.logarithmic(loss.yaxis, losses)
+    axes.make_logarithmic(loss.yaxis, losses)
+    axes.limit_y(loss)
     f1.plot(epochs, scores, "o-", color=BLUE, label="model")
-    f1.axhline(100 * look_up, color=GREY, ls="--", label="word look-up")
+    f1.axhline(100 * baseline_f1, color=GREY, ls="--", label="word look-up")
     ring = {"ls": "", "marker": "o", "ms": 10, "mfc": "none", "color": ORANGE}
     f1.plot(epochs[best], scores[best], label=f"best: {scores[best]:.2f}", **ring)
     f1.set(xlabel="epoch", ylabel="span F1, development set (%)")
+    axes.limit_percentages(f1)
     f1.legend(frameon=False)
     for panel in (loss, f1):
-        axes.whole_numbers(panel.xaxis)
-        axes.tidy(panel)
+        axes.label_integers(panel.xaxis)
+        axes.style_axes(panel)
     files.write_figure(path, figure, dpi=150)

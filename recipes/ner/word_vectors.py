@@ -7,11 +7,11 @@ import numpy as np
 
 from smoothsp.models.features import normalise
 
-FREQUENT = 20_000
+NUM_FREQUENT = 20_000
 LONGEST_LINE = 2**20
 
 
-def read(path: str | Path, wanted: Set[str]) -> dict[str, np.ndarray]:
+def read(path: str | Path, required: Set[str]) -> dict[str, np.ndarray]:
     """Vectors of normalised words, from a file as GloVe and fastText publish them.
 
     Kept are the words that are ``wanted``, and the first 20,000 of the file, which
@@ -50,7 +50,9 @@ def read(path: str | Path, wanted: Set[str]) -> dict[str, np.ndarray]:
                     f" {len(fields)} columns ({line[:40].strip()!r}). Every line must"
                     " have as many as the first"
                 )
-            if word in vectors or (len(vectors) >= FREQUENT and word not in wanted):
+            if word in vectors or (
+                len(vectors) >= NUM_FREQUENT and word not in required
+            ):
                 continue
             try:
                 vector = np.array(fields[-size:], dtype=np.float32)

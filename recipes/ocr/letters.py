@@ -18,7 +18,7 @@ COLUMNS, PIXELS = 6, 128
 
 
 @dataclass(frozen=True)
-class Words:
+class LetterWords:
     """Letters one below the other.
 
     ``pixels`` is (letters, pixels) of zeros and ones, ``labels`` (letters,) positions
@@ -57,7 +57,7 @@ class Words:
         train = first if setting == "small" else ~first
         return self.problem.subset(train), self.problem.subset(~train)
 
-    def spelt(self, part: ChainProblem) -> str:
+    def join_letters(self, part: ChainProblem) -> str:
         """All letters of some of the words."""
         return "".join(self.alphabet[label] for label in part.labels)
 
@@ -69,15 +69,15 @@ class Words:
         )
 
 
-def load(path: Path) -> Words:
+def load(path: Path) -> LetterWords:
     """The file, or the folder that has it."""
     if path.is_dir():
-        found = [path / name for name in NAMES if (path / name).is_file()]
-        if not found:
+        paths = [path / name for name in NAMES if (path / name).is_file()]
+        if not paths:
             raise FileNotFoundError(
                 f"data: expected {' or '.join(NAMES)}, found neither in {path}"
             )
-        path = found[0]
+        path = paths[0]
     elif not path.is_file():
         raise FileNotFoundError(f"data: expected a folder or a file, found no {path}")
     try:
@@ -89,7 +89,7 @@ def load(path: Path) -> Words:
     return parse(lines[:-1] if lines[-1] == "" else lines, path)
 
 
-def parse(lines, path: Path) -> Words:
+def parse(lines, path: Path) -> LetterWords:
     labels, pixels, words, folds = [], [], [], []
     for number, line in enumerate(lines, start=1):
         fields = line.split()
@@ -131,7 +131,7 @@ def parse(lines, path: Path) -> Words:
             f" {sorted(set(folds))} in {path}"
         )
     image = np.frombuffer("".join(pixels).encode(), np.uint8) - ord("0")
-    return Words(
+    return LetterWords(
         name="OCR letters",
         alphabet=ALPHABET,
         pixels=image.reshape(-1, PIXELS),

@@ -5,30 +5,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from ocr import figures
-from ocr.letters import Words
-from ocr.runs import VARIANTS, variant_key
+from ocr.letters import LetterWords
+from ocr.variants import VARIANTS, variant_key
 from runs import files
-from runs.cells import Cells
+from runs.result_store import ResultStore
 
 Row = dict[str, Any]
 
 
-def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
+def write(config: Any, words: LetterWords, store: ResultStore) -> dict[str, float]:
     """Print the tables and write all written; the chief numbers come back."""
-    runs = variant_rows(config, cells)
+    runs = variant_rows(config, store)
     for setting in config.settings:
         for lam in config.lam:
             mine = [r for r in runs if (r["setting"], r["lam"]) == (setting, lam)]
             print(f"\n{setting}, lambda {lam:g}\n\n{variant_table(mine, config.tol)}")
-    out, written = config.out, ["metrics.json", "variants.csv", "gaps.csv"]
+    out, file_names = config.out, ["metrics.json", "variants.csv", "gaps.csv"]
     files.write_table(out / "variants.csv", [without_lists(row) for row in runs])
     files.write_table(out / "gaps.csv", gap_rows(runs))
     for setting in config.settings:
         mine = [row for row in runs if row["setting"] == setting]
         for lam in config.lam:
-            written.append(f"gaps_{setting}_{lam:g}.png")
-            figures.gaps(out / written[-1], [row for row in mine if row["lam"] == lam])
-    result = chief_numbers(runs)
+            file_names.append(f"gaps_{setting}_{lam:g}.png")
+            figures.gaps(
+                out / file_names[-1], [row for row in mine if row["lam"] == lam]
+            )
+    result = main_results(runs)
     content = {
         "settings": config.as_json(),
         "words": str(words),
@@ -36,7 +38,7 @@ def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
         "variants": [without_lists(row) for row in runs],
     }
     files.write_json(out / "metrics.json", content)
-    print(f"\nsee {out}: {', '.join(written)}")
+    print(f"\nsee {out}: {', '.join(file_names)}")
     return result
 
 
@@ -44,10 +46,10 @@ def without_lists(row: Row) -> Row:
     return {name: value for name, value in row.items() if not isinstance(value, list)}
 
 
-def variant_rows(config: Any, cells: Cells) -> list[Row]:
+def variant_rows(config: Any, store: ResultStore) -> list[Row]:
     return [
         {"setting": setting, "lam": lam, "variant": str(variant), "seed": seed}
-        | cells[variant_key(setting, lam, variant, seed)]
+        | store[variant_key(setting, lam, variant, seed)]
         for setting in config.settings
         for lam in config.lam
         for variant in VARIANTS
@@ -64,12 +66,12 @@ def variant_table(rows: list[Row], tol: float) -> str:
         lines.append(
             [
                 variant,
-                shown(median(mine, "passes"), 0),
-                shown(median(mine, "oracle_passes"), 0),
-                shown(median(mine, "seconds"), 2),
+                format_number(median(mine, "passes"), 0),
+                format_number(median(mine, "oracle_passes"), 0),
+                format_number(median(mine, "seconds"), 2),
                 f"{gap:.1e}" if gap > tol else "reached",
-                shown(median(mine, "letter_error"), 2),
-                shown(median(mine, "word_error"), 2),
+                format_number(median(mine, "letter_error"), 2),
+                format_number(median(mine, "word_error"), 2),
             ]
         )
     head = ["variant", "passes", "oracle calls / n", "seconds", f"gap {tol:g}"]
@@ -80,7 +82,7 @@ def median(rows: list[Row], name: str) -> float:
     return statistics.median(row[name] for row in rows)
 
 
-def shown(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
@@ -99,7 +101,7 @@ def gap_rows(runs: list[Row]) -> list[Row]:
     ]
 
 
-def chief_numbers(runs: list[Row]) -> dict[str, float]:
+def main_results(runs: list[Row]) -> dict[str, float]:
     """Passes, seconds and errors of each variant."""
     result: dict[str, float] = {}
     groups: dict[str, list[Row]] = {}

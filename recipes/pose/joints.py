@@ -31,11 +31,11 @@ LIMBS_LEFT = {
     "lower legs": ((4,), (5,)),
 }
 # A joint is right within this share of the longer side of the box of all joints.
-NEAR = 0.1
+PCK_THRESHOLD = 0.1
 
 
 @dataclass(frozen=True)
-class Figures:
+class People:
     """People in square images of one size.
 
     ``images`` ``(n, side, side, 3)`` uint8, red first; ``joints`` ``(n, 14, 2)`` of x
@@ -44,7 +44,7 @@ class Figures:
 
     images: np.ndarray
     joints: np.ndarray
-    known: np.ndarray
+    is_marked: np.ndarray
 
     def __len__(self) -> int:
         return len(self.images)
@@ -53,34 +53,36 @@ class Figures:
     def side(self) -> int:
         return self.images.shape[1]
 
-    def part(self, numbers: list[int]) -> "Figures":
-        return Figures(self.images[numbers], self.joints[numbers], self.known[numbers])
+    def part(self, numbers: list[int]) -> "People":
+        return People(
+            self.images[numbers], self.joints[numbers], self.is_marked[numbers]
+        )
 
 
-def mean_pose(figures: Figures) -> np.ndarray:
+def mean_pose(people: People) -> np.ndarray:
     """Where each joint is on average: ``(14, 2)``."""
-    weight = figures.known[..., None].astype(float)
+    weight = people.is_marked[..., None].astype(float)
     count = np.maximum(weight.sum(0), 1)
-    return (np.where(weight > 0, figures.joints, 0)).sum(0) / count
+    return (np.where(weight > 0, people.joints, 0)).sum(0) / count
 
 
-def springs_of(figures: Figures, stride: int) -> tuple[Tensor, Tensor]:
+def estimate_springs(people: People, stride: int) -> tuple[Tensor, Tensor]:
     """Mean and variance ``(14, 2)``, rows first, of each joint less its parent.
 
     In cells of ``stride`` pixels; 0 and 1 where nothing is known.
     """
     means, variances = torch.zeros(14, 2), torch.ones(14, 2)
     for joint, parent in enumerate(PARENTS):
-        both = figures.known[:, joint] & figures.known[:, parent]
+        both = people.is_marked[:, joint] & people.is_marked[:, parent]
         if parent >= 0 and both.sum() > 1:
-            way = figures.joints[both, joint] - figures.joints[both, parent]
-            cells = torch.from_numpy(way[:, ::-1] / stride)
+            offsets = people.joints[both, joint] - people.joints[both, parent]
+            cells = torch.from_numpy(offsets[:, ::-1] / stride)
             means[joint] = cells.mean(0)
             variances[joint] = cells.var(0).clamp(min=0.25)
     return means, variances
 
 
-def scores(figures: Figures, found: np.ndarray) -> dict[str, float]:
+def scores(people: People, predicted: np.ndarray) -> dict[str, float]:
     """``pcp`` and ``pck`` of poses ``(n, 14, 2)``.
 
     PCK: the share of known joints that are found within ``NEAR`` of the person's size
@@ -88,41 +90,41 @@ def scores(figures: Figures, found: np.ndarray) -> dict[str, float]:
     PCP: the share of the ten limbs both of whose ends are found within half the limb's
     length (Ferrari et al., "Progressive Search Space Reduction", the strict reading).
     """
-    limbs = pcp(figures, found)
-    return {"pck": pck(figures, found), "pcp": float(np.mean(np.concatenate(limbs)))}
+    limbs = pcp(people, predicted)
+    return {"pck": pck(people, predicted), "pcp": float(np.mean(np.concatenate(limbs)))}
 
 
-def pck(figures: Figures, found: np.ndarray) -> float:
-    return float(near(figures, found)[figures.known].mean())
+def pck(people: People, predicted: np.ndarray) -> float:
+    return float(is_correct(people, predicted)[people.is_marked].mean())
 
 
-def near(figures: Figures, found: np.ndarray) -> np.ndarray:
+def is_correct(people: People, predicted: np.ndarray) -> np.ndarray:
     """Whether joints are right: bool ``(n, 14)``."""
-    low = np.where(figures.known[..., None], figures.joints, np.inf).min(1)
-    high = np.where(figures.known[..., None], figures.joints, -np.inf).max(1)
+    low = np.where(people.is_marked[..., None], people.joints, np.inf).min(1)
+    high = np.where(people.is_marked[..., None], people.joints, -np.inf).max(1)
     size = (high - low).max(1)
-    miss = np.linalg.norm(found - figures.joints, axis=2)
-    return miss <= NEAR * size[:, None]
+    miss = np.linalg.norm(predicted - people.joints, axis=2)
+    return miss <= PCK_THRESHOLD * size[:, None]
 
 
-def limb_scores(figures: Figures, found: np.ndarray) -> dict[str, float]:
+def limb_scores(people: People, predicted: np.ndarray) -> dict[str, float]:
     """PCP of each kind of limb, left and right together; NaN where none is known."""
     rows: dict[str, list[np.ndarray]] = {name: [] for name in LIMBS}
     names = [*LIMBS, *LIMBS_LEFT]
-    for name, right in zip(names, pcp(figures, found), strict=True):
+    for name, right in zip(names, pcp(people, predicted), strict=True):
         rows[name].append(right)
     joined = {name: np.concatenate(parts) for name, parts in rows.items()}
     return {n: float(x.mean()) if len(x) else float("nan") for n, x in joined.items()}
 
 
-def pcp(figures: Figures, found: np.ndarray) -> list[np.ndarray]:
+def pcp(people: People, predicted: np.ndarray) -> list[np.ndarray]:
     """Of each limb, which of those that are known are right."""
     rows = []
     for ends in (*LIMBS.values(), *LIMBS_LEFT.values()):
-        known = figures.known[:, [j for end in ends for j in end]].all(1)
+        is_marked = people.is_marked[:, [j for end in ends for j in end]].all(1)
         true, guess = (
-            [poses[known][:, end].mean(1) for end in ends]
-            for poses in (figures.joints, found)
+            [poses[is_marked][:, end].mean(1) for end in ends]
+            for poses in (people.joints, predicted)
         )
         length = np.linalg.norm(true[0] - true[1], axis=1)
         misses = [

@@ -13,7 +13,7 @@ WIDTH = 64
 CHANNELS = (32, 64, 96)
 
 
-class Small(nn.Module):
+class SmallEncoder(nn.Module):
     """Maps at a 4th, an 8th and a 16th of the size of an image."""
 
     channels = CHANNELS
@@ -21,9 +21,13 @@ class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         first, second, third = CHANNELS
-        self.to_4 = nn.Sequential(_layer(3, 16, 2), _layer(16, first, 2))
-        self.to_8 = nn.Sequential(_layer(first, second, 2), _layer(second, second))
-        self.to_16 = nn.Sequential(_layer(second, third, 2), _layer(third, third))
+        self.to_4 = nn.Sequential(_conv_layer(3, 16, 2), _conv_layer(16, first, 2))
+        self.to_8 = nn.Sequential(
+            _conv_layer(first, second, 2), _conv_layer(second, second)
+        )
+        self.to_16 = nn.Sequential(
+            _conv_layer(second, third, 2), _conv_layer(third, third)
+        )
 
     def forward(self, pixels: Tensor) -> list[Tensor]:
         maps = [self.to_4(pixels)]
@@ -31,11 +35,11 @@ class Small(nn.Module):
         return [*maps, self.to_16(maps[1])]
 
 
-def encoder_of(name: str, weights: str = "random") -> Small | Pyramid:
-    return Small() if name == "small" else Pyramid(weights)
+def build_encoder(name: str, weights: str = "random") -> SmallEncoder | Pyramid:
+    return SmallEncoder() if name == "small" else Pyramid(weights)
 
 
-def _layer(ins: int, outs: int, stride: int = 1, kernel: int = 3) -> nn.Sequential:
+def _conv_layer(ins: int, outs: int, stride: int = 1, kernel: int = 3) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(ins, outs, kernel, stride, kernel // 2, bias=False),
         nn.GroupNorm(8, outs),
@@ -57,7 +61,9 @@ class PoseNetwork(nn.Module):
         self.lateral = nn.ModuleList(
             nn.Conv2d(channels, WIDTH, 1) for channels in encoder.channels
         )
-        self.mix = nn.ModuleList(_layer(WIDTH, WIDTH, kernel=5) for _ in self.lateral)
+        self.mix = nn.ModuleList(
+            _conv_layer(WIDTH, WIDTH, kernel=5) for _ in self.lateral
+        )
         self.heat = nn.Conv2d(WIDTH, len(PARENTS), 1)
         self.anchors = nn.Parameter(anchors.float())
         # exp of these weighs squares: a Gaussian's 1 / (2 variance)
@@ -67,14 +73,18 @@ class PoseNetwork(nn.Module):
     def forward(self, images: Tensor) -> PictorialStructure:
         """Of uint8 images ``(n, side, side, 3)``."""
         pixels = (images.movedim(3, 1).float() - 127) / 128
-        found: Tensor | None = None
+        features: Tensor | None = None
         levels = zip(self.encoder(pixels), self.lateral, self.mix, strict=True)
         for maps, lateral, mix in reversed(list(levels)):
-            own = lateral(maps)
-            if found is not None:
-                own = own + F.interpolate(found, own.shape[2:], mode="bilinear")
-            found = mix(own)
+            level = lateral(maps)
+            if features is not None:
+                level = level + F.interpolate(
+                    features, level.shape[2:], mode="bilinear"
+                )
+            features = mix(level)
         squares = self.stiffness.exp()
         # a row, a column: the linear terms are what anchors say already
         springs = torch.stack([torch.zeros_like(squares), squares], 2).flatten(1)
-        return PictorialStructure(self.heat(found), springs, self.parents, self.anchors)
+        return PictorialStructure(
+            self.heat(features), springs, self.parents, self.anchors
+        )

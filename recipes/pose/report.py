@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from pose.joints import LIMBS, Figures, limb_scores, near, scores
+from pose.joints import LIMBS, People, is_correct, limb_scores, scores
 from runs import files
 from runs.axes import panels
 
@@ -26,13 +26,13 @@ def write(
     folder: Path,
     settings: dict[str, Any],
     history: list[dict[str, Any]],
-    figures: Figures,
-    found: Mapping[str, np.ndarray],
+    people: People,
+    predictions: Mapping[str, np.ndarray],
 ) -> dict[str, float]:
     """Print the table, write sheet and numbers; return the scores of the first row."""
     rows = {
-        name: scores(figures, poses) | limb_scores(figures, poses)
-        for name, poses in found.items()
+        name: scores(people, poses) | limb_scores(people, poses)
+        for name, poses in predictions.items()
     }
     heads = {"pck": "PCK", "pcp": "PCP"} | {name: name for name in LIMBS}
     widths = {name: max(len(head), 5) + 2 for name, head in heads.items()}
@@ -46,34 +46,34 @@ def write(
     ours, others = rows[next(iter(rows))], [*rows][1:]
     result = {"pck": ours["pck"], "pcp": ours["pcp"]}
     result |= {f"{name} pck": rows[name]["pck"] for name in others}
-    sheet(folder / "sheet.png", figures, found[next(iter(rows))])
+    sheet(folder / "sheet.png", people, predictions[next(iter(rows))])
     content = {"settings": settings, "history": history, "result": result}
     files.write_json(folder / "metrics.json", content | {"scores": rows})
     print(f"\nsee {folder}: metrics.json, sheet.png")
     return result
 
 
-def sheet(path: Path, figures: Figures, found: np.ndarray) -> None:
+def sheet(path: Path, people: People, predicted: np.ndarray) -> None:
     """People from the best found to the worst, evenly spaced."""
-    right = near(figures, found) & figures.known
-    share = right.sum(1) / figures.known.sum(1)
-    ranked = np.argsort(-share, kind="stable")
-    places = np.linspace(0, len(ranked) - 1, min(ROWS * COLUMNS, len(ranked))).round()
-    figure, every = panels(len(places), COLUMNS, 2.3, 2.1)
-    for axes, place in zip(every, places, strict=False):
-        number = int(ranked[int(place)])
-        known = figures.known[number]
-        draw(axes, figures.images[number], found[number])
+    right = is_correct(people, predicted) & people.is_marked
+    accuracy = right.sum(1) / people.is_marked.sum(1)
+    ranked = np.argsort(-accuracy, kind="stable")
+    ranks = np.linspace(0, len(ranked) - 1, min(ROWS * COLUMNS, len(ranked))).round()
+    figure, all_axes = panels(len(ranks), COLUMNS, 2.3, 2.1)
+    for axes, rank in zip(all_axes, ranks, strict=False):
+        number = int(ranked[int(rank)])
+        is_marked = people.is_marked[number]
+        draw(axes, people.images[number], predicted[number])
         axes.plot(
-            *figures.joints[number][known].T,
+            *people.joints[number][is_marked].T,
             ls="",
             marker="o",
             ms=3,
             mfc="none",
             c=TRUE,
         )
-        says = f"{int(right[number].sum())} of {int(known.sum())} joints"
-        axes.set_title(says, fontsize=8)
+        title = f"{int(right[number].sum())} of {int(is_marked.sum())} joints"
+        axes.set_title(title, fontsize=8)
     styles = ((RIGHT, "right limbs"), (LEFT, "left limbs"), (MIDDLE, "body, head"))
     handles = [Line2D([], [], color=c, lw=2, label=text) for c, text in styles]
     ring = {"ls": "", "marker": "o", "mfc": "none", "color": "#777777"}

@@ -4,25 +4,25 @@ import math
 from typing import Any
 
 
-def at_least(config: Any, **least: int) -> None:
+def require_at_least(config: Any, **minima: int) -> None:
     """Raise if a number, or one of several, is smaller; None is no number."""
-    for name, smallest in least.items():
+    for name, minimum in minima.items():
         value = getattr(config, name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if one is not None and one < smallest:
-                raise ValueError(f"{name}: expected at least {smallest}, got {one}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and number < minimum:
+                raise ValueError(f"{name}: expected at least {minimum}, got {number}")
 
 
-def positive(config: Any, *names: str) -> None:
+def require_positive(config: Any, *names: str) -> None:
     """Raise if a number, or one of several, is not finite and above 0."""
     for name in names:
         value = getattr(config, name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if not 0 < one < math.inf:
-                raise ValueError(f"{name}: expected a positive number, got {one}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if not 0 < number < math.inf:
+                raise ValueError(f"{name}: expected a positive number, got {number}")
 
 
-def different(config: Any, *names: str) -> None:
+def require_distinct(config: Any, *names: str) -> None:
     """Raise if one of several values is there twice."""
     for name in names:
         values = list(getattr(config, name))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 Solved = TypeVar("Solved")
 
 
-def whole(found: Solved) -> Solved:
+def raise_if_interrupted(solution: Solved) -> Solved:
     """A solution, path, grid or fitted estimator, unless Ctrl-C ended it.
 
     Raises
@@ -15,10 +15,10 @@ def whole(found: Solved) -> Solved:
     KeyboardInterrupt
         As Ctrl-C does elsewhere.
     """
-    status = getattr(found, "status", None) or found.status_.name
+    status = getattr(solution, "status", None) or solution.status_.name
     if status.lower().startswith("interrupted"):
         raise KeyboardInterrupt
-    return found
+    return solution
 
 
 def require_finished(model: Any) -> None:
@@ -30,22 +30,26 @@ def require_finished(model: Any) -> None:
 
 
 @contextmanager
-def stopping(last: str) -> Iterator[None]:
+def print_resume_hint(completed: str) -> Iterator[None]:
     """Print how to continue if Ctrl-C ends the run; ``last`` is what was finished."""
     try:
         yield
     except KeyboardInterrupt:
-        keep = f"add --resume to continue after {last}" if last else "nothing is kept"
-        print(f"\nstopped; {keep}")
+        hint = (
+            f"add --resume to continue after {completed}"
+            if completed
+            else "nothing is kept"
+        )
+        print(f"\nstopped; {hint}")
         raise
 
 
 @contextmanager
-def raised(interrupted: Callable[[], bool]) -> Iterator[None]:
+def raise_keyboard_interrupt(is_interrupted: Callable[[], bool]) -> Iterator[None]:
     """Ctrl-C raises, as elsewhere, also where a trainer exits after it."""
     try:
         yield
     except SystemExit as end:
-        if interrupted():
+        if is_interrupted():
             raise KeyboardInterrupt from end
         raise

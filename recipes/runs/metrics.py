@@ -6,11 +6,11 @@ from typing import Any
 from runs import files
 
 
-def finish(
-    shown: Path,
+def write_metrics(
+    main_file: Path,
     settings: dict[str, Any],
     history: list[dict[str, Any]],
-    by: str,
+    monitor: str,
     scores: dict[str, Any],
     result: dict[str, float],
 ) -> dict[str, float]:
@@ -29,13 +29,13 @@ def finish(
     result
         Chief numbers; the best epoch and the last loss come first.
     """
-    best = max(history, key=lambda row: row[by])
+    best = max(history, key=lambda row: row[monitor])
     result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]} | result
     content = {"settings": settings, "history": history, "result": result}
-    files.write_json(shown.parent / "metrics.json", content | {"scores": scores})
+    files.write_json(main_file.parent / "metrics.json", content | {"scores": scores})
     cpu = sum(row["cpu_seconds"] for row in history)
     print(
-        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see {shown}"
-        " and metrics.json beside it"
+        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time in all; see"
+        f" {main_file} and metrics.json beside it"
     )
     return result

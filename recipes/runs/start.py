@@ -1,17 +1,13 @@
-"""What a command does before it imports: imports take seconds, and Ctrl-C ends them."""
+"""What a recipe does before its imports, which take seconds."""
 
-import signal
+from collections.abc import Callable
 
-
-def quietly() -> None:
-    """Let Ctrl-C end this process at once, without a traceback, until it is awaited."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+from runs import options, terminal
 
 
-def awaited() -> bool:
-    """Let Ctrl-C raise KeyboardInterrupt again; whether it did not."""
-    quiet = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    if quiet:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    return quiet
+def read_options(config_class: Callable[..., object]) -> None:
+    """Read the command line; ``--help`` and unusable options end the process.
+
+    ``command_line`` of the recipe reads it again for the values.
+    """
+    terminal.run(lambda: options.read(config_class))

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from runs import options, start
+from runs import options, sigint
 from smoothsp.command_line.terminal import run_command
 
 
 def run(recipe: Callable[[], Any]) -> None:
     """Run a recipe; an error about one of its options names it."""
-    options.written.clear()
-    command = start.awaited()
+    options.parsed_options.clear()
+    was_default = sigint.restore_sigint()
     try:
-        run_command(recipe, options.named)
+        run_command(recipe, options.name_option)
     finally:
-        if command:
-            start.quietly()
+        if was_default:
+            sigint.default_sigint()

@@ -20,8 +20,8 @@ from smoothsp.models.superpixels import ETAS, Graph, decay_features, to_lab
 
 COLOURS, TEXTURES = 32, 64
 # Places are cells of a grid laid over the image.
-PLACES = 5
-NODE_FEATURES = 1 + 3 * (COLOURS + TEXTURES + PLACES**2)
+GRID_SIDE = 5
+NODE_FEATURES = 1 + 3 * (COLOURS + TEXTURES + GRID_SIDE**2)
 EDGE_FEATURES = CONTRASTS + 2 * len(ETAS)
 # Widths of the Gaussians, in pixels.
 SCALES = (1.0, 2.0, 4.0)
@@ -30,17 +30,17 @@ SAMPLE, ROUNDS = 12_000, 15
 
 
 @dataclass(frozen=True)
-class Words:
+class VisualWords:
     """Centres of colours ``(COLOURS, 3)`` and of textures ``(TEXTURES, 9)``."""
 
     colours: np.ndarray
     textures: np.ndarray
 
-    def of(self, image: np.ndarray) -> list[np.ndarray]:
+    def assign(self, image: np.ndarray) -> list[np.ndarray]:
         """The colour and the texture of each pixel, ``(H W,)``."""
         maps = (colours(image), textures(image))
         return [
-            _nearest(values.reshape(-1, values.shape[2]), centres)
+            _nearest_centres(values.reshape(-1, values.shape[2]), centres)
             for values, centres in zip(maps, (self.colours, self.textures), strict=True)
         ]
 
@@ -52,26 +52,37 @@ class Features(Graph):
     nodes: np.ndarray
 
 
-def features_of(image: np.ndarray, graph: Graph, words: Words) -> Features:
+def graph_with_features(
+    image: np.ndarray, graph: Graph, words: VisualWords
+) -> Features:
     index, count = graph.index, len(graph.sizes)
-    near = sparse.coo_matrix((np.ones(len(index)), index.T), (count, count)).tocsr()
-    near = near + near.T
+    neighbours = sparse.coo_matrix(
+        (np.ones(len(index)), index.T), (count, count)
+    ).tocsr()
+    neighbours = neighbours + neighbours.T
     # the superpixel itself is no neighbour of its neighbours
-    reached = near.toarray() > 0
-    np.fill_diagonal(reached, True)
-    far = sparse.csr_matrix(((near @ near) > 0).toarray() & ~reached)
-    own = [
-        _counts(graph.pixels, values, most, count)
-        for values, most in (
-            *zip(words.of(image), (COLOURS, TEXTURES), strict=True),
-            (_places(*graph.pixels.shape), PLACES**2),
+    is_near = neighbours.toarray() > 0
+    np.fill_diagonal(is_near, True)
+    second_neighbours = sparse.csr_matrix(
+        ((neighbours @ neighbours) > 0).toarray() & ~is_near
+    )
+    histograms = [
+        _histograms(graph.pixels, values, num_bins, count)
+        for values, num_bins in (
+            *zip(words.assign(image), (COLOURS, TEXTURES), strict=True),
+            (_grid_cells(*graph.pixels.shape), GRID_SIDE**2),
         )
     ]
     columns = [np.ones((count, 1))]
-    for counts in own:
+    for counts in histograms:
         # roots of shares: each histogram has length 1
-        columns += [np.sqrt(_shares(x)) for x in (counts, near @ counts, far @ counts)]
-    distances = [_chi_squared(_shares(counts), index) for counts in own[:2]]
+        columns += [
+            np.sqrt(_normalise_counts(x))
+            for x in (counts, neighbours @ counts, second_neighbours @ counts)
+        ]
+    distances = [
+        _chi_squared(_normalise_counts(counts), index) for counts in histograms[:2]
+    ]
     edges = np.concatenate([graph.edges, decay_features(distances)], 1).astype(
         np.float32
     )
@@ -79,44 +90,48 @@ def features_of(image: np.ndarray, graph: Graph, words: Words) -> Features:
     return Features(graph.pixels, graph.sizes, index, edges, nodes)
 
 
-def _chi_squared(shares: np.ndarray, index: np.ndarray) -> np.ndarray:
-    p, q = shares[index[:, 0]], shares[index[:, 1]]
+def _chi_squared(histograms: np.ndarray, index: np.ndarray) -> np.ndarray:
+    p, q = histograms[index[:, 0]], histograms[index[:, 1]]
     return ((p - q) ** 2 / np.maximum(p + q, 1e-12)).sum(1)
 
 
-def _counts(
-    pixels: np.ndarray, values: np.ndarray, most: int, count: int
+def _histograms(
+    pixels: np.ndarray, values: np.ndarray, num_bins: int, num_superpixels: int
 ) -> np.ndarray:
     """Histograms ``(V, most)``."""
-    flat = pixels.ravel() * most + values.ravel()
-    return np.bincount(flat, minlength=count * most).reshape(count, most).astype(float)
+    flat = pixels.ravel() * num_bins + values.ravel()
+    return (
+        np.bincount(flat, minlength=num_superpixels * num_bins)
+        .reshape(num_superpixels, num_bins)
+        .astype(float)
+    )
 
 
-def _shares(counts: np.ndarray) -> np.ndarray:
+def _normalise_counts(counts: np.ndarray) -> np.ndarray:
     return counts / np.maximum(counts.sum(1, keepdims=True), 1)
 
 
-def _places(height: int, width: int) -> np.ndarray:
-    rows = np.arange(height) * PLACES // height
-    return rows[:, None] * PLACES + np.arange(width) * PLACES // width
+def _grid_cells(height: int, width: int) -> np.ndarray:
+    rows = np.arange(height) * GRID_SIDE // height
+    return rows[:, None] * GRID_SIDE + np.arange(width) * GRID_SIDE // width
 
 
-def learn(images: list[np.ndarray], seed: int = 0) -> Words:
+def fit_visual_words(images: list[np.ndarray], seed: int = 0) -> VisualWords:
     """By k-means over pixels drawn from some images."""
     rng = np.random.default_rng(seed)
-    each = max(SAMPLE // len(images), 1)
+    num_samples = max(SAMPLE // len(images), 1)
     pixels: tuple[list[np.ndarray], ...] = ([], [])
     for image in images:
-        chosen = rng.integers(image.shape[0] * image.shape[1], size=each)
-        for known, values in zip(
+        chosen = rng.integers(image.shape[0] * image.shape[1], size=num_samples)
+        for samples, values in zip(
             pixels, (colours(image), textures(image)), strict=True
         ):
-            known.append(values.reshape(-1, values.shape[2])[chosen])
-    found = [
-        _means(np.concatenate(known), count, rng)
-        for known, count in zip(pixels, (COLOURS, TEXTURES), strict=True)
+            samples.append(values.reshape(-1, values.shape[2])[chosen])
+    centres = [
+        _k_means(np.concatenate(samples), count, rng)
+        for samples, count in zip(pixels, (COLOURS, TEXTURES), strict=True)
     ]
-    return Words(found[0], found[1])
+    return VisualWords(centres[0], centres[1])
 
 
 def colours(image: np.ndarray) -> np.ndarray:
@@ -129,21 +144,21 @@ def textures(image: np.ndarray) -> np.ndarray:
 
     Roots of their sizes with their signs: a border is no outlier.
     """
-    grey, found = np.ascontiguousarray(to_lab(image)[..., 0]), []
+    grey, responses = np.ascontiguousarray(to_lab(image)[..., 0]), []
     for scale in SCALES:
         smooth = cv2.GaussianBlur(grey, (0, 0), scale)
         across = scale * cv2.Sobel(smooth, cv2.CV_32F, 1, 0) / 8
         down = scale * cv2.Sobel(smooth, cv2.CV_32F, 0, 1) / 8
-        found += [across, down, scale**2 * cv2.Laplacian(smooth, cv2.CV_32F) / 4]
-    stacked = np.stack(found, 2)
+        responses += [across, down, scale**2 * cv2.Laplacian(smooth, cv2.CV_32F) / 4]
+    stacked = np.stack(responses, 2)
     return np.sign(stacked) * np.sqrt(np.abs(stacked))
 
 
-def _means(points: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def _k_means(points: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """k-means; a centre that nothing is nearest to stays where it was."""
     centres = points[rng.choice(len(points), count, replace=len(points) < count)]
     for _ in range(ROUNDS):
-        near = _nearest(points, centres)
+        near = _nearest_centres(points, centres)
         sizes = np.bincount(near, minlength=count)[:, None]
         sums = np.stack(
             [np.bincount(near, column, minlength=count) for column in points.T], 1
@@ -153,5 +168,5 @@ def _means(points: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarr
     return centres
 
 
-def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+def _nearest_centres(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return ((centres**2).sum(1) - 2 * points @ centres.T).argmin(1)

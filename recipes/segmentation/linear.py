@@ -28,18 +28,18 @@ WEIGHTS = NODE_FEATURES + EDGE_FEATURES
 STEPS: dict[str, Any] = {"sampling": "gap", "steps": "pairwise", "cache": True}
 KAPPA = 0.8
 # Oracle calls an image: of the path, whose last lambdas cost most, and of one lambda.
-PATH_PASSES, MOST_PASSES = 100, 3000
+PATH_PASSES, MAX_PASSES = 100, 3000
 
 Bounds = tuple[np.ndarray, np.ndarray]
 
 
-class Pictures(BinaryGraph):
+class GraphsWithCosts(BinaryGraph):
     """Graphs that know what a wrong superpixel costs, ``(batch, V, 2)``."""
 
     costs: Tensor
 
 
-def problem_of(
+def build_problem(
     graphs: list[Features],
     golds: list[np.ndarray] | None = None,
     cost: str = "balanced",
@@ -48,40 +48,44 @@ def problem_of(
 
     What is added are superpixels that have no features, cost nothing and touch nothing.
     """
-    most = max(2, *(len(graph.sizes) for graph in graphs))
-    edges = max(len(graph.index) for graph in graphs)
-    index = np.tile(np.array([0, 1]), (len(graphs), edges, 1))
-    costs = np.zeros((len(graphs), most, 2))
-    labels = np.zeros((len(graphs), most), np.int64)
+    max_nodes = max(2, *(len(graph.sizes) for graph in graphs))
+    max_edges = max(len(graph.index) for graph in graphs)
+    index = np.tile(np.array([0, 1]), (len(graphs), max_edges, 1))
+    costs = np.zeros((len(graphs), max_nodes, 2))
+    labels = np.zeros((len(graphs), max_nodes), np.int64)
     for i, graph in enumerate(graphs):
         index[i, : len(graph.index)] = graph.index
         if golds is not None:
-            gold, own = golds[i], np.arange(len(graph.sizes))
-            labels[i, own], costs[i, own, 1 - gold] = gold, graph.costs(gold, cost)
-    ends, prices = torch.from_numpy(index), torch.from_numpy(costs)
+            gold, real = golds[i], np.arange(len(graph.sizes))
+            labels[i, real], costs[i, real, 1 - gold] = gold, graph.costs(gold, cost)
+    edge_index, cost_tensor = torch.from_numpy(index), torch.from_numpy(costs)
 
-    def build(potentials: dict[str, Tensor], batch: Batch) -> Pictures:
+    def build(potentials: dict[str, Tensor], batch: Batch) -> GraphsWithCosts:
         figure = potentials["superpixels"]
         nodes = torch.stack([-figure, figure], -1)
-        found = Pictures(nodes, potentials["neighbours"], ends[batch.rows])
-        found.costs = prices[batch.rows]
-        return found
+        structure = GraphsWithCosts(
+            nodes, potentials["neighbours"], edge_index[batch.rows]
+        )
+        structure.costs = cost_tensor[batch.rows]
+        return structure
 
     features = {
-        "superpixels": _parts([graph.nodes for graph in graphs], most),
-        "neighbours": _parts([graph.edges for graph in graphs], edges),
+        "superpixels": _stack_features([graph.nodes for graph in graphs], max_nodes),
+        "neighbours": _stack_features([graph.edges for graph in graphs], max_edges),
     }
-    known = None if golds is None else labels
-    return StructureProblem(build, features, known, cost=lambda graphs, _: graphs.costs)
+    gold_or_none = None if golds is None else labels
+    return StructureProblem(
+        build, features, gold_or_none, cost=lambda graphs, _: graphs.costs
+    )
 
 
-def _parts(arrays: list[np.ndarray], count: int) -> Parts:
+def _stack_features(arrays: list[np.ndarray], count: int) -> Parts:
     """Rows of features, and empty ones up to ``count`` for each image."""
     rows = []
     for array in arrays:
-        own = sparse.csr_matrix(array.astype(np.float64))
-        own.resize(count, array.shape[1])
-        rows.append(own)
+        sparse_rows = sparse.csr_matrix(array.astype(np.float64))
+        sparse_rows.resize(count, array.shape[1])
+        rows.append(sparse_rows)
     return Parts(sparse.vstack(rows, format="csr"), [count] * len(arrays))
 
 
@@ -94,13 +98,13 @@ def bounds(neighbours: bool = True) -> Bounds:
     return lower, upper
 
 
-def labels_of(w: np.ndarray, graphs: list[Features]) -> list[np.ndarray]:
+def predict_labels(w: np.ndarray, graphs: list[Features]) -> list[np.ndarray]:
     """The best labels of the superpixels of each image."""
-    found = problem_of(graphs).decode(w)
-    return [y[: len(graph.sizes)] for y, graph in zip(found, graphs, strict=True)]
+    labels = build_problem(graphs).decode(w)
+    return [y[: len(graph.sizes)] for y, graph in zip(labels, graphs, strict=True)]
 
 
-def path(
+def regularisation_path(
     eps: float, seed: int, callback: Callable[[PathPoint], Any] | None = None
 ) -> RegularisationPath:
     """What finds weights for every lambda."""
@@ -124,11 +128,11 @@ def solve(
         tol=tol,
         seed=seed,
         bounds=bounds(neighbours),
-        max_passes=MOST_PASSES,
+        max_passes=MAX_PASSES,
         progress=sys.stderr.isatty(),
         **STEPS,
     )
-    found = solver.solve(problem)
-    if found.interrupted:
+    solution = solver.solve(problem)
+    if solution.interrupted:
         raise KeyboardInterrupt
-    return found
+    return solution

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from runs import files
-from runs.axes import panels, tidy
+from runs.axes import limit_percentages, limit_y, panels, style_axes
 from segmentation.examples import Part
 from smoothsp.data import MaskedImage
 from smoothsp.models.segmenter import iou
 
-TRUE, FOUND = "#2ca02c", "#e8590c"
+TRUE, PREDICTED = "#2ca02c", "#e8590c"
 SHEET, COLUMNS = 12, 4
 # Radii of the ellipse, in heights and widths of the image; the area is 25 % of it.
 RADII = (0.26, 0.31)
@@ -25,30 +25,34 @@ SHAPE = (64, 64)
 Row = dict[str, Any]
 
 
-def tables(
-    sets: dict[str, Part], found: dict[str, dict[str, list[np.ndarray]]]
+def score_tables(
+    sets: dict[str, Part], masks_by_part: dict[str, dict[str, list[np.ndarray]]]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Scores by part and by what made the masks: baselines, ours, the best possible.
 
     ``found`` has masks by part and name.
     """
     rows = {}
-    for part, masks in found.items():
-        own = sets[part]
-        every = baselines(sets["train"].examples, own.examples) | masks
-        every["best of these superpixels"] = own.masks(own.golds)
-        rows[part] = {name: own.scores(each) for name, each in every.items()}
+    for part, masks in masks_by_part.items():
+        part_images = sets[part]
+        all_masks = baselines(sets["train"].examples, part_images.examples) | masks
+        all_masks["best of these superpixels"] = part_images.masks(
+            part_images.gold_labels
+        )
+        rows[part] = {
+            name: part_images.scores(each) for name, each in all_masks.items()
+        }
     return rows
 
 
 def baselines(train: list[MaskedImage], examples: list[MaskedImage]) -> dict[str, list]:
     """Masks that look at no image: of nothing, of an ellipse, of training masks."""
-    mean = np.mean([_stretched(x.mask, SHAPE[::-1]) for x in train], 0)
+    mean = np.mean([_resize_mask(x.mask, SHAPE[::-1]) for x in train], 0)
     sizes = [example.mask.shape for example in examples]
     return {
         "all background": [np.zeros(size, bool) for size in sizes],
         "ellipse": [_ellipse(size) for size in sizes],
-        "mean mask": [_stretched(mean, size[::-1]) > 0.5 for size in sizes],
+        "mean mask": [_resize_mask(mean, size[::-1]) > 0.5 for size in sizes],
     }
 
 
@@ -57,11 +61,11 @@ def _ellipse(size: tuple[int, ...]) -> np.ndarray:
     return (rows[:, None] / RADII[0]) ** 2 + (columns / RADII[1]) ** 2 < 1
 
 
-def _stretched(mask: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+def _resize_mask(mask: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     return cv2.resize(mask.astype(np.float32), size, interpolation=cv2.INTER_AREA)
 
 
-def printed(rows: dict[str, dict[str, dict[str, float]]]) -> str:
+def to_markdown(rows: dict[str, dict[str, dict[str, float]]]) -> str:
     """As Markdown, in percent."""
     parts = list(rows)
     heads = [f"{part} {name}" for part in parts for name in ("IoU", "pixels")]
@@ -82,55 +86,57 @@ def sheet(
     """Images from the best to the worst, evenly spaced, with both contours."""
     good = [iou(x.mask, mask) for x, mask in zip(examples, masks, strict=True)]
     ranked = sorted(range(len(examples)), key=lambda n: -good[n])
-    places = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
-    figure, every = panels(len(places), COLUMNS, 2.75, 2, title)
-    for axes, place in zip(every, places, strict=False):
-        number = ranked[int(place)]
+    ranks = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
+    figure, all_axes = panels(len(ranks), COLUMNS, 2.75, 2, title)
+    for axes, rank in zip(all_axes, ranks, strict=False):
+        number = ranked[int(rank)]
         axes.imshow(examples[number].image)
         contour(axes, examples[number].mask, TRUE)
-        contour(axes, masks[number], FOUND)
+        contour(axes, masks[number], PREDICTED)
         axes.set_title(f"{examples[number].name}  IoU {good[number]:.2f}", fontsize=8)
     handles = [Line2D([], [], color=TRUE, label="mask")]
-    handles += [Line2D([], [], color=FOUND, label="found")]
+    handles += [Line2D([], [], color=PREDICTED, label="found")]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     save(figure, path)
 
 
 def contour(axes: Axes, mask: np.ndarray, colour: str) -> None:
     """The border of a mask, closed at the border of the image."""
-    wide = np.pad(mask, 1).astype(float)
+    padded = np.pad(mask, 1).astype(float)
     ends = np.arange(-1, mask.shape[1] + 1), np.arange(-1, mask.shape[0] + 1)
     if mask.any():
-        axes.contour(*ends, wide, [0.5], colors=colour, linewidths=1.4)
+        axes.contour(*ends, padded, [0.5], colors=colour, linewidths=1.4)
     axes.set(xlim=(-0.5, mask.shape[1] - 0.5), ylim=(mask.shape[0] - 0.5, -0.5))
 
 
-def along_path(path: Path, rows: Sequence[Row], chosen: float, title: str) -> None:
+def draw_path(path: Path, rows: Sequence[Row], chosen: float, title: str) -> None:
     """IoU, objective with its certificate, and cost, from the largest lambda down."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     figure.suptitle(title, fontsize=10)
-    one, two, three = figure.subplots(1, 3)
+    iou_axes, objective_axes, calls_axes = figure.subplots(1, 3)
     lams = [row["lam"] for row in rows]
     for part, colour in (("train", "#777777"), ("dev", "#2a6f97")):
         values = [100 * row[f"{part}_iou"] for row in rows]
-        one.plot(lams, values, "o-", color=colour, ms=3, label=part)
-    one.axvline(chosen, color=FOUND, lw=1, label="chosen on dev")
-    one.legend(frameon=False, fontsize=8)
+        iou_axes.plot(lams, values, "o-", color=colour, ms=3, label=part)
+    iou_axes.axvline(chosen, color=PREDICTED, lw=1, label="chosen on dev")
+    iou_axes.legend(frameon=False, fontsize=8)
     primal = np.array([row["primal"] for row in rows])
     gaps = np.array([row["gap"] for row in rows])
-    two.plot(lams, primal, "o-", color="#2a6f97", ms=3, label="objective")
+    objective_axes.plot(lams, primal, "o-", color="#2a6f97", ms=3, label="objective")
     # seen of a single lambda, too
-    two.vlines(lams, primal - gaps, primal, color="#2a6f97", lw=1)
-    two.fill_between(
+    objective_axes.vlines(lams, primal - gaps, primal, color="#2a6f97", lw=1)
+    objective_axes.fill_between(
         lams, primal - gaps, primal, alpha=0.3, label="its minimum is here"
     )
-    two.legend(frameon=False, fontsize=8)
-    three.plot(lams, [row["calls"] for row in rows], "o-", color="#2a6f97", ms=3)
+    objective_axes.legend(frameon=False, fontsize=8)
+    calls_axes.plot(lams, [row["calls"] for row in rows], "o-", color="#2a6f97", ms=3)
     names = ("IoU (%)", "objective", "oracle calls / n so far")
-    for axes, name in zip((one, two, three), names, strict=True):
+    for axes, name in zip((iou_axes, objective_axes, calls_axes), names, strict=True):
         axes.set(xscale="log", xlabel="lambda", ylabel=name)
         axes.invert_xaxis()
-        tidy(axes)
+        style_axes(axes)
+    limit_percentages(iou_axes)
+    limit_y(calls_axes)
     save(figure, path)
 
 

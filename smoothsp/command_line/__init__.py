@@ -1,6 +1,6 @@
-"""The command ``smoothsp``: use, score and describe models that were trained.
+"""The command ``smoothsp``: apply, evaluate and describe trained models.
 
-Reading the command line imports nothing heavy; each command imports what it needs.
+Arguments are parsed before PyTorch is imported; each command imports its own modules.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from smoothsp.command_line import terminal
 __all__ = ["command", "main"]
 
 SHOWS = ("columns", "json", "colour")
-# Of each kind of model: the file with its commands, and the extra that it needs.
+# Class of a model -> module with its commands, and the extra to install.
 KINDS = {
     "Tagger": ("sentences", "models"),
     "Parser": ("sentences", "models"),
@@ -25,7 +25,7 @@ KINDS = {
     "Localiser": ("pictures", "localiser"),
     "Segmenter": ("pictures", "localiser"),
 }
-# Options that not every kind of model takes, with the value that stands for none.
+# Options of some models only: value if absent, and classes that take the option.
 OPTIONAL: dict[str, tuple[Any, tuple[str, ...]]] = {
     "show": (None, ("Tagger", "Parser", "ConstituencyParser")),
     "nbest": (None, ("Tagger", "Localiser")),
@@ -37,57 +37,59 @@ OPTIONAL: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 
 
-class _Arguments(argparse.ArgumentParser):
-    """Reader of a command line, with errors of one line."""
+class _ArgumentParser(argparse.ArgumentParser):
+    """Argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; --help lists what there is\n")
+        self.exit(2, f"{self.prog}: error: {message}; see --help for all options\n")
 
 
 def command() -> None:
     """Run the command line of this process."""
     try:
-        terminal.run_command(main, _named)
+        terminal.run_command(main, _name_option)
     finally:
         # Ctrl-C ends the process at once, without a traceback, while Python shuts down
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command with these arguments, by default those of this process."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["compile"]:
+    """Run a command with these arguments; default: those of this process."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if argv[:1] == ["compile"]:
         from smoothsp.compilation.__main__ import main as compile_all
 
-        if status := compile_all(given[1:], "smoothsp compile"):
+        if status := compile_all(argv[1:], "smoothsp compile"):
             raise SystemExit(status)
         return
-    chosen = _read(given)
-    if chosen.command == "info":
+    options = _parse_arguments(argv)
+    if options.command == "info":
         from smoothsp.command_line import info
 
-        info.show(chosen.model, chosen.json)
+        info.show(options.model, options.json)
         return
-    _of_model(chosen)()
+    _load_command(options)()
 
 
-def _of_model(chosen: argparse.Namespace) -> Callable[[], None]:
-    """Return the command for the kind of model in the folder, with its model."""
+def _load_command(options: argparse.Namespace) -> Callable[[], None]:
+    """Load the model in the folder; return a function that runs the command on it."""
     from smoothsp.command_line import info
 
-    kind = info.kind_of(chosen.model)
-    for name, (none, kinds) in OPTIONAL.items():
-        if getattr(chosen, name, none) != none and kind not in kinds:
+    kind = info.kind_of(options.model)
+    for name, (default, kinds) in OPTIONAL.items():
+        if getattr(options, name, default) != default and kind not in kinds:
             raise ValueError(
                 f"{name}: expected a {' or '.join(kinds)}, got a {kind}, which does"
                 " not take this option"
             )
-    place, extra = KINDS[kind]
+    module_name, extra = KINDS[kind]
     try:
         from smoothsp.models import load
 
-        run = getattr(importlib.import_module(f"{__name__}.{place}"), chosen.command)
-        model = load(chosen.model)
+        run = getattr(
+            importlib.import_module(f"{__name__}.{module_name}"), options.command
+        )
+        model = load(options.model)
     except ModuleNotFoundError as error:
         if "pip install" in str(error) or str(error.name).startswith("smoothsp"):
             raise
@@ -95,48 +97,54 @@ def _of_model(chosen: argparse.Namespace) -> Callable[[], None]:
             f'a {kind} needs {error.name}: pip install "smoothsp[{extra}]"',
             name=error.name,
         ) from error
-    _require_other_place(chosen)
-    return lambda: run(model, chosen)
+    _require_separate_output(options)
+    return lambda: run(model, options)
 
 
-def _require_other_place(chosen: argparse.Namespace) -> None:
-    """Raise if results would replace the file, or stand among the images, to read."""
-    out = getattr(chosen, "out", None)
-    if out is None or chosen.file == "-" or not out.exists():
+def _require_separate_output(options: argparse.Namespace) -> None:
+    """Raise if ``--out`` is the input file or the folder of the input images."""
+    out = getattr(options, "out", None)
+    if out is None or options.file == "-" or not out.exists():
         return
-    source = Path(chosen.file)
+    source = Path(options.file)
     folder = source if source.is_dir() else source.parent
     if out.samefile(source) or (out.is_dir() and out.samefile(folder)):
         raise ValueError(
-            f"out: expected another place than that of {chosen.file}, got {out}. Give"
+            f"out: expected another place than {options.file}, got {out}. Give"
             " another file or folder"
         )
 
 
-def _read(given: list[str]) -> argparse.Namespace:
-    """Return the options of a command; a wrong one ends the process with status 2."""
-    parser = _Arguments(
+def _parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """Parse the options of a command; exit with status 2 if they are invalid."""
+    parser = _ArgumentParser(
         "smoothsp",
         description="Use models that smoothsp trained.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=_Arguments
+        dest="command", required=True, metavar="COMMAND", parser_class=_ArgumentParser
     )
-    every: dict[str, _Arguments] = {}
+    subparsers: dict[str, _ArgumentParser] = {}
 
-    def add(name: str, text: str) -> Any:
-        own = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        own.add_argument(
+    def add_command(name: str, text: str) -> Any:
+        subparser = commands.add_parser(
+            name, help=text, description=text, allow_abbrev=False
+        )
+        subparser.add_argument(
             "model", metavar="MODEL", type=Path, help="folder of the model"
         )
-        every[name] = own
-        return own
+        subparsers[name] = subparser
+        return subparser
 
-    predict = add("predict", "Tag, parse, locate or segment what is in a file.")
-    evaluate = add("evaluate", "Score a model on an annotated file or folder.")
-    info = add("info", "Describe a model: its kind, labels, sizes, training and files.")
-    every["compile"] = commands.add_parser(
+    predict = add_command(
+        "predict", "Tag, parse, locate or segment the contents of a file."
+    )
+    evaluate = add_command("evaluate", "Score a model on an annotated file or folder.")
+    info = add_command(
+        "info", "Describe a model: its kind, labels, sizes, training and files."
+    )
+    subparsers["compile"] = commands.add_parser(
         "compile", help="Compile all kernels in advance."
     )
     predict.add_argument(
@@ -168,45 +176,55 @@ def _read(given: list[str]) -> argparse.Namespace:
         type=Path,
         help="file for the results, or folder for those of images",
     )
-    for own in (predict, evaluate):
-        own.add_argument(
+    for subparser in (predict, evaluate):
+        subparser.add_argument(
             "--skip-bad",
             action="store_true",
-            help="leave out what cannot be read, and name it",
+            help="skip inputs that cannot be read, with a warning for each",
         )
-        own.add_argument(
+        subparser.add_argument(
             "--column",
             action="append",
             default=[],
             help="column of the tags by number or name; of nested entities several",
         )
-        own.add_argument("--word-column", help="column of the words")
-        own.add_argument("--encoding", help="encoding of the file, such as latin-1")
+        subparser.add_argument("--word-column", help="column of the words")
+        subparser.add_argument(
+            "--encoding", help="encoding of the file, such as latin-1"
+        )
     evaluate.add_argument("--root", help="relation of the root in a CoNLL-U file")
-    for own in (evaluate, info):
-        own.add_argument("--json", action="store_true", help="write one line of JSON")
-    chosen, unknown = parser.parse_known_args(given)
+    for subparser in (evaluate, info):
+        subparser.add_argument(
+            "--json", action="store_true", help="write one line of JSON"
+        )
+    options, unknown = parser.parse_known_args(argv)
     if unknown:
-        own = every[chosen.command]
-        known = [x for action in own._actions for x in action.option_strings]
+        subparser = subparsers[options.command]
+        option_strings = [
+            x for action in subparser._actions for x in action.option_strings
+        ]
         name = unknown[0].partition("=")[0]
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, option_strings, n=1)
         hint = f", did you mean {near[0]}" if near else ""
-        what = "unknown option" if name.startswith("-") else "one argument too many,"
-        own.error(f"{what} {name}{hint}")
-    if chosen.command == "predict":
-        if chosen.nbest is not None and chosen.nbest < 1:
-            every["predict"].error(f"--nbest: expected at least 1, got {chosen.nbest}")
-        if chosen.confidence and chosen.show not in ("json", "colour"):
-            every["predict"].error(
-                "--confidence: expected --show json or colour beside it, got columns,"
-                " which have no place for it"
+        problem = "unknown option" if name.startswith("-") else "one argument too many,"
+        subparser.error(f"{problem} {name}{hint}")
+    if options.command == "predict":
+        if options.nbest is not None and options.nbest < 1:
+            subparsers["predict"].error(
+                f"--nbest: expected at least 1, got {options.nbest}"
             )
-    return chosen
+        if options.confidence and options.show not in ("json", "colour"):
+            subparsers["predict"].error(
+                "--confidence: expected --show json or colour beside it, got columns,"
+                " which do not show it"
+            )
+    return options
 
 
-def _named(message: str) -> str:
-    """Return the message with the option that it begins with written as ``--name``."""
-    name, colon, rest = message.partition(":")
-    known = {*OPTIONAL, "out", "skip_bad"}
-    return f"--{name.replace('_', '-')}{colon}{rest}" if name in known else message
+def _name_option(message: str) -> str:
+    """Return the message with a leading argument name written as ``--name``."""
+    name, colon, text = message.partition(":")
+    option_names = {*OPTIONAL, "out", "skip_bad"}
+    return (
+        f"--{name.replace('_', '-')}{colon}{text}" if name in option_names else message
+    )

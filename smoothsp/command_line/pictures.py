@@ -1,4 +1,4 @@
-"""Localisers and segmenters on images."""
+"""Commands of localisers and segmenters: predict and evaluate on images."""
 
 import io
 import json
@@ -29,106 +29,119 @@ CONTOUR = (232, 89, 12)
 Pixels = NDArray[np.uint8]
 
 
-def predict(model: Any, given: Namespace) -> None:
+def predict(model: Any, options: Namespace) -> None:
     """Write the boxes of images as JSON or into a folder, or their masks into one."""
     segments = type(model).__name__ == "Segmenter"
-    if segments and given.out is None:
+    if segments and options.out is None:
         raise ValueError(
             "out: expected a folder for the masks beside it, got none. Give --out DIR"
         )
-    paths, failures = _images(Path(given.file)), SkippedInputs(given.skip_bad)
-    read = _read(paths, failures)
-    work = _masks if segments else _boxes
-    done = work(model, given, read, _names(paths))
-    failures.end(done, "images")
+    paths, skipped = _list_images(Path(options.file)), SkippedInputs(options.skip_bad)
+    read = _read_images(paths, skipped)
+    work = _write_masks if segments else _write_boxes
+    done = work(model, options, read, _result_names(paths))
+    skipped.end(done, "images")
 
 
-def evaluate(model: Any, given: Namespace) -> None:
+def evaluate(model: Any, options: Namespace) -> None:
     """Print the scores of a model on a file or folder."""
-    scores = model.evaluate(given.file)
-    if given.json:
+    scores = model.evaluate(options.file)
+    if options.json:
         sys.stdout.write(json_line(scores))
     else:
         sys.stdout.write(
-            format_table(Path(given.file).name, {type(model).__name__: scores})
+            format_table(Path(options.file).name, {type(model).__name__: scores})
         )
 
 
-def _boxes(
+def _write_boxes(
     model: Any,
-    given: Namespace,
+    options: Namespace,
     images: Iterator[tuple[Path, Pixels]],
     names: dict[Path, str],
 ) -> int:
-    # it needs torchvision, which masks do not
+    # imported here: box_files needs torchvision, masks do not
     from smoothsp.models import box_files
 
-    several = model.objects == "several"
-    found: list[tuple[str, Any]] = []
+    is_multi_object = model.objects == "several"
+    predictions: list[tuple[str, Any]] = []
 
-    def lines() -> Iterator[str]:
+    def json_lines() -> Iterator[str]:
         for path, image in images:
-            (answer,) = model.predict([image], given.nbest)
-            found.append((path.name, answer))
-            if given.out is None:
-                yield json_line({"image": str(path), **json.loads(answer.json())})
+            (prediction,) = model.predict([image], options.nbest)
+            predictions.append((path.name, prediction))
+            if options.out is None:
+                yield json_line({"image": str(path), **json.loads(prediction.json())})
                 continue
             write(
-                given.out / f"{names[path]}.png", _drawn(image, answer, model.classes)
+                options.out / f"{names[path]}.png",
+                _draw_boxes(image, prediction, model.classes),
             )
-            if several:
+            if is_multi_object:
                 write(
-                    given.out / f"{names[path]}.xml",
-                    box_files.to_voc(path.name, answer),
+                    options.out / f"{names[path]}.xml",
+                    box_files.to_voc(path.name, prediction),
                 )
 
-    write_text(lines(), None)
-    if given.out is not None:
-        whole = (
-            box_files.to_coco(dict(found), model.classes)
-            if several
+    write_text(json_lines(), None)
+    if options.out is not None:
+        content = (
+            box_files.to_coco(dict(predictions), model.classes)
+            if is_multi_object
             else {
                 "class": model.classes[0],
-                "images": {name: json.loads(answer.json()) for name, answer in found},
+                "images": {
+                    name: json.loads(prediction.json())
+                    for name, prediction in predictions
+                },
             }
         )
-        write(given.out / "predictions.json", json.dumps(whole, indent=1).encode())
-        boxes = sum(len(answer.boxes) for _, answer in found)
-        where = given.out / "predictions.json"
-        print_stderr(f"{boxes} boxes in {len(found)} images; see {where}")
-    return len(found)
+        write(options.out / "predictions.json", json.dumps(content, indent=1).encode())
+        boxes = sum(len(prediction.boxes) for _, prediction in predictions)
+        output_path = options.out / "predictions.json"
+        print_stderr(f"{boxes} boxes in {len(predictions)} images; see {output_path}")
+    return len(predictions)
 
 
-def _masks(
+def _write_masks(
     model: Any,
-    given: Namespace,
+    options: Namespace,
     images: Iterator[tuple[Path, Pixels]],
     names: dict[Path, str],
 ) -> int:
-    about = []
+    records = []
     for path, image in images:
         (mask,) = model.predict([image])
         mask = mask.astype(np.uint8)
-        own = {"mask": f"{names[path]}-mask.png", "picture": f"{names[path]}.png"}
-        write(given.out / own["mask"], _png(255 * mask))
-        write(given.out / own["picture"], _with_contour(image, mask))
-        about.append(
-            {"image": str(path), "figure": float(mask.mean()), "box": _box(mask), **own}
+        file_names = {
+            "mask": f"{names[path]}-mask.png",
+            "picture": f"{names[path]}.png",
+        }
+        write(options.out / file_names["mask"], _encode_png(255 * mask))
+        write(options.out / file_names["picture"], _draw_contour(image, mask))
+        records.append(
+            {
+                "image": str(path),
+                "figure": float(mask.mean()),
+                "box": _bounding_box(mask),
+                **file_names,
+            }
         )
-    content = json.dumps({"images": about}, indent=1).encode()
-    write(given.out / "predictions.json", content)
-    print_stderr(f"{len(about)} images; see {given.out / 'predictions.json'}")
-    return len(about)
+    content = json.dumps({"images": records}, indent=1).encode()
+    write(options.out / "predictions.json", content)
+    print_stderr(f"{len(records)} images; see {options.out / 'predictions.json'}")
+    return len(records)
 
 
-def _images(source: Path) -> list[Path]:
+def _list_images(source: Path) -> list[Path]:
+    """Return the images of a folder, or the one image."""
     if source.is_dir():
-        found = list_images(source, SUFFIXES)
-        if not found:
+        paths = list_images(source, SUFFIXES)
+        if not paths:
             raise ValueError(
                 f"{source}: expected images ({', '.join(SUFFIXES)}), got none"
             )
-        return found
+        return paths
     if not source.exists():
         raise FileNotFoundError(
             f"{source}: expected an image or a folder of images, got nothing"
@@ -136,49 +149,55 @@ def _images(source: Path) -> list[Path]:
     return [source]
 
 
-def _names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Names for the results of images: with their ending where it tells them apart."""
+def _result_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Return names for the results: the stem, or the full name if stems are equal."""
     stems = Counter(path.stem for path in paths)
     return {path: path.stem if stems[path.stem] == 1 else path.name for path in paths}
 
 
-def _read(
-    paths: Sequence[Path], failures: SkippedInputs
+def _read_images(
+    paths: Sequence[Path], skipped: SkippedInputs
 ) -> Iterator[tuple[Path, Pixels]]:
     for path in tqdm(paths, leave=False, disable=None):
         try:
             yield path, read_image(path)
         except BadFile as error:
-            failures.add(error)
+            skipped.add(error)
 
 
-def _drawn(image: Pixels, found: Any, classes: Sequence[str]) -> bytes:
-    """PNG of an image with its boxes, a colour for each class, and their scores."""
+def _draw_boxes(image: Pixels, prediction: Any, classes: Sequence[str]) -> bytes:
+    """Return an image as PNG, with boxes in the colours of their classes and scores."""
     drawn = Image.fromarray(image)
     pen, width = ImageDraw.Draw(drawn), max(2, round(max(image.shape[:2]) / 250))
-    for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True):
+    for box, label, score in zip(
+        prediction.boxes, prediction.labels, prediction.scores, strict=True
+    ):
         colour = COLOURS[classes.index(label) % len(COLOURS)]
         pen.rectangle(box, outline=colour, width=width)
-        place, said = (box[0] + width + 1, box[1] + width + 1), f"{label} {score:.2f}"
-        pen.rectangle(pen.textbbox(place, said), fill=colour)
-        pen.text(place, said, fill="white")
-    return _png(np.asarray(drawn))
+        corner, caption = (
+            (box[0] + width + 1, box[1] + width + 1),
+            f"{label} {score:.2f}",
+        )
+        pen.rectangle(pen.textbbox(corner, caption), fill=colour)
+        pen.text(corner, caption, fill="white")
+    return _encode_png(np.asarray(drawn))
 
 
-def _with_contour(image: Pixels, mask: Pixels) -> bytes:
-    found, _ = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+def _draw_contour(image: Pixels, mask: Pixels) -> bytes:
+    """Return an image as PNG, with the outline of its mask."""
+    contours, _ = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
     width = max(1, round(max(image.shape[:2]) / 250))
-    return _png(cv2.drawContours(image.copy(), found, -1, CONTOUR, width))
+    return _encode_png(cv2.drawContours(image.copy(), contours, -1, CONTOUR, width))
 
 
-def _png(pixels: Any) -> bytes:
+def _encode_png(pixels: Any) -> bytes:
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, format="PNG")
     return content.getvalue()
 
 
-def _box(mask: Pixels) -> list[int] | None:
-    """Left, top, right and bottom of the figure, the last two outside it."""
+def _bounding_box(mask: Pixels) -> list[int] | None:
+    """Return (left, top, right, bottom) of a mask, the last two exclusive; or None."""
     down, across = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     if not len(down):
         return None

@@ -1,4 +1,4 @@
-"""Results of commands: on standard output, or in files that are whole or not there."""
+"""Output of commands: standard output, or files that are written atomically."""
 
 import json
 import sys
@@ -12,42 +12,42 @@ __all__ = ["format_table", "json_line", "write", "write_text"]
 
 
 def write_text(parts: Iterable[str], out: Path | None) -> None:
-    """Write a text part by part on standard output, or the whole of it to a file.
+    """Write parts of a text to standard output one by one, or to a file at the end.
 
-    The file is written if an error ends the parts, too, and holds those before it.
+    If an error interrupts the parts, the file has those before it.
     """
     if out is None:
         for part in parts:
             sys.stdout.write(part)
         return
-    kept = []
+    written = []
     try:
         for part in parts:
-            kept.append(part)
+            written.append(part)
     finally:
-        if kept:
-            write(out, "".join(kept).encode(errors="surrogateescape"))
+        if written:
+            write(out, "".join(written).encode(errors="surrogateescape"))
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file so that whoever opens it finds the old one or the new one, whole."""
+    """Write a file atomically; create its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_files.replace(path, content)
     except OSError as error:
         raise OSError(
             f"{path}: expected to write {len(content):,} bytes, got"
-            f" {error.strerror or error}. What was there is untouched"
+            f" {error.strerror or error}. An existing file is unchanged"
         ) from error
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """One line of JSON."""
+    """Return a dictionary as one line of JSON."""
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
 def format_table(title: str, table: Mapping[str, Mapping[str, float]]) -> str:
-    """A table of scores in percent, and of whole numbers as they are."""
+    """Return a table of text: floats in percent, integers unchanged."""
     heads = list(next(iter(table.values())))
     width = 2 + max(map(len, [title, *table]))
     sizes = [max(12, 2 + len(head)) for head in heads]

@@ -1,7 +1,7 @@
-"""Ends of commands in a terminal, without traceback for expected errors.
+"""Error handling of commands: one line in place of a traceback.
 
-A wrong argument, a damaged file, a full disk and data that do not fit in memory are one
-line; Ctrl-C is status 130 to a shell, however often it is pressed.
+Invalid arguments, damaged files, a full disk and lack of memory end a command with one
+line. Ctrl-C ends it with exit status 130.
 """
 
 import errno
@@ -13,81 +13,91 @@ from typing import Any
 
 __all__ = ["SkippedInputs", "run_command"]
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SkippedInputs:
-    """Count of the inputs of a prediction that cannot be used.
+    """Inputs of a prediction that could not be used: messages and their number.
 
-    ``skip_bad`` says that some are expected.
+    With ``skip_bad``, such inputs do not fail the command.
     """
 
     def __init__(self, skip_bad: bool = False) -> None:
         self.skip_bad, self.count = skip_bad, 0
 
-    def add(self, wrong: object) -> None:
-        """Name one on standard error."""
+    def add(self, problem: object) -> None:
+        """Print the problem of one input on standard error, and count it."""
         self.count += 1
-        sys.stderr.write(f"warning: left out: {wrong}\n")
+        sys.stderr.write(f"warning: left out: {problem}\n")
 
-    def end(self, done: int, what: str) -> None:
-        """Raise, so that the exit status is 1, unless they were expected or none.
+    def end(self, num_done: int, noun: str) -> None:
+        """Raise if inputs were skipped, unless ``skip_bad`` and some were processed.
 
         Raises
         ------
         ValueError
-            With the number of ``what`` that was left out.
+            With the number of skipped inputs, called ``noun``.
         """
-        if self.count and not (self.skip_bad and done):
-            remedy = "" if self.skip_bad else ". Mend them, or give --skip-bad"
+        if self.count and not (self.skip_bad and num_done):
+            remedy = (
+                "" if self.skip_bad else ". Fix them, or add --skip-bad to skip them"
+            )
             raise ValueError(
-                f"left out {self.count} of {self.count + done} {what}, named"
+                f"left out {self.count} of {self.count + num_done} {noun}, named"
                 f" above{remedy}"
             )
 
 
-def run_command(command: Callable[[], Any], named: Callable[[str], str] = str) -> None:
-    """Run a command; ``named`` makes the message of an error that of an option."""
-    _open_what_is_closed()
+def run_command(
+    command: Callable[[], Any], name_option: Callable[[str], str] = str
+) -> None:
+    """Run a command; print an expected error as one line and exit with status 1.
+
+    ``name_option`` replaces the argument in a message by the option of the command.
+    """
+    _reopen_closed_streams()
     try:
         command()
         sys.stdout.flush()
     except SystemExit:
-        # after --help, say
-        _flush()
+        # raised by --help and by argparse errors
+        _flush_stdout()
         raise
     except KeyboardInterrupt:
-        _flush()
+        _flush_stdout()
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of our output has seen enough, as in a pipe to head.
-        _drop_output()
+        # the reader closed the pipe, as head does
+        _discard_output()
     except ModuleNotFoundError as error:
-        # of libraries that are not installed; the message has the remedy
+        # optional dependencies: the message names the extra to install
         if "pip install" not in str(error):
             raise
         sys.exit(f"error: {error}")
     except (ValueError, OSError, MemoryError, BrokenExecutor) as error:
-        sys.exit(f"error: {_said(error, named)}")
+        sys.exit(f"error: {_error_message(error, name_option)}")
 
 
-def _open_what_is_closed() -> None:
-    """Replace standard streams that a shell closed by empty ones."""
+def _reopen_closed_streams() -> None:
+    """Open the null device for standard streams that the shell closed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure:
-        # names of files may be bytes that are no text: as they are;
-        # lines are written at once, to pipes and files too
+        # surrogateescape: print file names that are not valid text byte by byte;
+        # line_buffering: write each line at once, also to pipes and files
         reconfigure(errors="surrogateescape", line_buffering=True)
 
 
-def _said(error: BaseException, named: Callable[[str], str]) -> str:
-    unwritten = _flush() is not None or getattr(error, "errno", None) in FULL
-    # of files that cannot be written, the messages say the names
+def _error_message(error: BaseException, name_option: Callable[[str], str]) -> str:
+    """Return the line that is printed for an error."""
+    is_stdout = (
+        _flush_stdout() is not None or getattr(error, "errno", None) in DISK_FULL_ERRNOS
+    )
+    # an error without a file name comes from standard output
     reason = error.strerror if isinstance(error, OSError) else None
-    if reason and unwritten and getattr(error, "filename", None) is None:
+    if reason and is_stdout and getattr(error, "filename", None) is None:
         return f"standard output: expected to write to it, got {reason}"
     if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
         letters = error.object[error.start : error.end][:20]
@@ -97,21 +107,23 @@ def _said(error: BaseException, named: Callable[[str], str]) -> str:
         )
     if isinstance(error, OSError) and error.filename and error.strerror:
         name = os.fsdecode(error.filename)
-        return named(f"{name}: expected to open it, got {error.strerror}")
+        return name_option(f"{name}: expected to open it, got {error.strerror}")
     if isinstance(error, MemoryError) and not str(error):
-        return "this takes more memory than there is"
-    return named(str(error))
+        return "not enough memory"
+    return name_option(str(error))
 
 
-def _flush() -> OSError | None:
-    """Write the rest of the output, and return the error if there is one."""
+def _flush_stdout() -> OSError | None:
+    """Flush standard output; return the error if that fails."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        _drop_output()
+        _discard_output()
         return error
     return None
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
+    """Redirect standard output to the null device."""
+    # by file descriptor: Python flushes the stream once more at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -66,7 +66,7 @@ def compile_kernels(
             raise TypeError(
                 f"dtypes: expected torch.float32 and torch.float64, got {dtype!r}"
             )
-    before = listener.count
+    count_before = listener.count
     with ignore_prebuilt(native), torch.random.fork_rng([]), torch.enable_grad():
         for dtype in dtypes:
             run_training(names, dtype)
@@ -74,21 +74,26 @@ def compile_kernels(
             if others:
                 run_entropies_and_samples(dtype)
                 run_circuits(dtype)
-    return listener.count - before
+    return listener.count - count_before
 
 
 @contextmanager
 def ignore_prebuilt(native: bool) -> Iterator[None]:
-    """Look for no kernels of the package, if ``native``."""
-    before, prebuilt.enabled = prebuilt.enabled, not native and prebuilt.enabled
+    """Context manager: if ``native``, ignore kernels installed with the package."""
+    previous, prebuilt.enabled = prebuilt.enabled, not native and prebuilt.enabled
     try:
         yield
     finally:
-        prebuilt.enabled = before
+        prebuilt.enabled = previous
 
 
-def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]:
-    """Return a head, emissions and a mask of each kind."""
+def _example_batches(
+    dtype: torch.dtype,
+) -> Iterator[tuple[LinearChain, Tensor, Tensor]]:
+    """Yield a head, emissions and a mask for each variant of the kernels.
+
+    One row, many rows (in threads), and constrained transitions.
+    """
     labels = "O", "B-A", "I-A"
     for head, batch, time in (
         (LinearChain(3), 1, 3),
@@ -103,30 +108,30 @@ def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]
 
 def run_training(losses: Iterable[LossName], dtype: torch.dtype) -> None:
     """Run one training step with each loss."""
-    for head, emissions, mask in _batches(dtype):
+    for head, emissions, mask in _example_batches(dtype):
         tags = torch.zeros(mask.shape, dtype=torch.int64)
         for name in losses:
             torch.autograd.backward(head(emissions, tags, mask, name))
 
 
 def run_prediction(dtype: torch.dtype) -> None:
-    """Make one prediction of each kind."""
-    for head, emissions, mask in _batches(dtype):
+    """Call decoding, k-best decoding and marginals."""
+    for head, emissions, mask in _example_batches(dtype):
         head.decode(emissions, mask)
         head.decode(emissions, mask, top_k=2)
         head.marginals(emissions, mask)
 
 
 def run_entropies_and_samples(dtype: torch.dtype) -> None:
-    """Ask chains the other usual questions."""
-    for head, emissions, mask in _batches(dtype):
+    """Call log-partition and entropy with gradients, and sampling, of chains."""
+    for head, emissions, mask in _example_batches(dtype):
         chain = head.structure(emissions, mask)
         torch.autograd.backward(chain.log_partition().sum() + chain.entropy().sum())
         chain.sample(2)
 
 
 def run_circuits(dtype: torch.dtype) -> None:
-    """Ask structures without kernels of their own the usual questions."""
+    """Call decoding and log-partition of structures that are circuits."""
     for structure in (
         Multiclass(torch.zeros(2, 3, dtype=dtype, requires_grad=True)),
         SpanTree(torch.zeros(2, 3, 3, dtype=dtype, requires_grad=True)),

@@ -35,19 +35,20 @@ def main(
     )
     chosen = parser.parse_args(arguments)
     if chosen.part is not None:
-        _compile(chosen.part, chosen.native)
+        _compile_part(chosen.part, chosen.native)
         return 0
     sys.stdout.write("smoothsp: compiling kernels, for about a minute\n")
     sys.stdout.flush()
     command = [sys.executable, "-m", "smoothsp.compilation"]
     options = ["--native"] if chosen.native else []
-    started = [subprocess.Popen([*command, part, *options]) for part in PARTS]
-    return max(process.wait() for process in started)
+    processes = [subprocess.Popen([*command, part, *options]) for part in PARTS]
+    return max(process.wait() for process in processes)
 
 
-def _compile(part: str, native: bool) -> None:
-    LOG.setLevel("ERROR")  # its advice is to do this
-    began = time.monotonic()
+def _compile_part(part: str, native: bool) -> None:
+    """Compile the kernels of training or of prediction in this process."""
+    LOG.setLevel("ERROR")  # the warning recommends to run this program
+    start = time.monotonic()
     with ignore_prebuilt(native), torch.enable_grad():
         if part == "training":
             run_training(get_args(LossName), torch.float32)
@@ -55,7 +56,7 @@ def _compile(part: str, native: bool) -> None:
         else:
             run_prediction(torch.float32)
             run_entropies_and_samples(torch.float32)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     sys.stdout.write(
         f"smoothsp: {part}: {listener.count} functions in {seconds:.0f} s\n"
     )

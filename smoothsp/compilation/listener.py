@@ -1,4 +1,4 @@
-"""Messages while kernels are compiled, and their number."""
+"""Listener of numba: counts compiled kernels and reports them."""
 
 import logging
 import sys
@@ -13,27 +13,28 @@ LOG = logging.getLogger("smoothsp")
 
 
 class CompileListener(event.Listener):  # type: ignore[misc]
-    """Counts kernels that are compiled, and says so while it happens.
+    """Count kernels that are compiled, and report them.
 
-    A terminal shows the name of each. Elsewhere the first of a process is a warning of
-    the logger ``smoothsp``, and the seconds of each have level INFO.
+    On a terminal, show the name of the current kernel. Otherwise log a warning at the
+    first kernel of a process, and the seconds of each kernel at level INFO.
     """
 
     def __init__(self) -> None:
         self.count, self.depth, self.began = 0, 0, 0.0
 
     def on_start(self, event: Any) -> None:
-        """A function is about to be compiled."""
-        name = _kernel(event)
+        """Report the start of a compilation."""
+        name = _kernel_name(event)
         if name is None:
             return
         self.count, self.depth = self.count + 1, self.depth + 1
+        # kernels called by a kernel are compiled within it: report the outer one only
         if self.depth > 1:
             return
         self.began = time.monotonic()
         if sys.stderr is not None and sys.stderr.isatty():
             sys.stderr.write(
-                f"{CLEAR}smoothsp: compiling {name}, kept on disk for the next time"
+                f"{CLEAR}smoothsp: compiling {name}, cached on disk for later runs"
             )
             sys.stderr.flush()
         elif self.count == 1:
@@ -43,8 +44,8 @@ class CompileListener(event.Listener):  # type: ignore[misc]
             )
 
     def on_end(self, event: Any) -> None:
-        """It has been compiled, or could not be."""
-        name = _kernel(event)
+        """Report the end of a compilation, successful or not."""
+        name = _kernel_name(event)
         if name is None:
             return
         self.depth -= 1
@@ -57,8 +58,8 @@ class CompileListener(event.Listener):  # type: ignore[misc]
             LOG.info("compiled %s in %.1f s", name, time.monotonic() - self.began)
 
 
-def _kernel(event: Any) -> str | None:
-    """The name of the kernel that an event is about, if it is one of ours."""
+def _kernel_name(event: Any) -> str | None:
+    """Return the name of the kernel of an event; None for functions of other code."""
     function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
     if function is None or not (function.__module__ or "").startswith(KERNELS):
         return None

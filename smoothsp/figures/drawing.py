@@ -30,10 +30,11 @@ KINDS = (
     "tags", "dependencies", "constituents", "segmentation", "alignment", "warping",
     "matching", "path", "box",
 )  # fmt: skip
-# Inches of a figure, of a letter, of a level of arcs and of a line of text.
+# Inches: width of a figure and of a letter, height of a level of arcs and of a line.
 WIDTH, LETTER, LEVEL, LINE = 7.0, 0.085, 0.3, 0.55
+# font sizes in points
 SIZE, SMALL, SMALLEST = 10.0, 8.0, 5.5
-# Columns of a line of words.
+# Longest line of words, in columns.
 ROW = 78
 GAP = "\N{EN DASH}"
 
@@ -113,37 +114,43 @@ def draw(
     >>> ax.figure.savefig("tree.png")  # doctest: +SKIP
     """
     if kind is None:
-        kind, output, words, labels = _of_model(output, words, labels)
+        kind, output, words, labels = _from_model_output(output, words, labels)
     if kind not in KINDS:
         raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
     if true is not None and kind not in ("dependencies", "matching", "box"):
         raise ValueError(f"true: expected none for {kind}")
     if kind == "dependencies":
-        tree = _tree(output, labels)
-        gold = None if true is None else _tree(true, labels)
-        return _draw_dependencies(_words(words, len(tree.heads)), tree, gold, ax)
-    output, truth = _array(output), None if true is None else _array(true)
+        tree = _as_tree(output, labels)
+        gold = None if true is None else _as_tree(true, labels)
+        return _draw_dependencies(_word_list(words, len(tree.heads)), tree, gold, ax)
+    output, truth = _as_array(output), None if true is None else _as_array(true)
     if kind == "tags":
-        names = [_name(labels, x) for x in _axes(kind, output, 1) if _real(x)]
-        return _draw_spans(_words(words, len(names)), _spans_of(names), ax)
+        names = [
+            _label_name(labels, x)
+            for x in _require_ndim(kind, output, 1)
+            if _is_label(x)
+        ]
+        return _draw_spans(_word_list(words, len(names)), _tag_spans(names), ax)
     if kind == "constituents":
-        spans = _constituents(_axes(kind, output, 2), labels)
-        return _draw_constituents(_words(words, _size(output)), spans, ax)
+        spans = _constituent_spans(_require_ndim(kind, output, 2), labels)
+        return _draw_constituents(_word_list(words, _num_words(output)), spans, ax)
     if kind == "segmentation":
         if output.ndim == 1:
-            segments = _segments(output, labels, words)
-            return _draw_spans(_words(words, len(output)), segments, ax)
-        return _draw_regions(_axes(kind, output, 2), labels, image, ax)
+            segments = _segment_spans(output, labels, words)
+            return _draw_spans(_word_list(words, len(output)), segments, ax)
+        return _draw_regions(_require_ndim(kind, output, 2), labels, image, ax)
     if kind == "alignment":
-        return _draw_alignment(_axes(kind, output, 2), _pair(words), ax)
+        return _draw_alignment(_require_ndim(kind, output, 2), _word_pair(words), ax)
     if kind == "warping":
-        return _draw_warping(_axes(kind, output, 2), _pair(words), ax)
+        return _draw_warping(_require_ndim(kind, output, 2), _word_pair(words), ax)
     if kind == "matching":
-        return _draw_matching(_axes(kind, output, 1), _pair(words), truth, ax)
+        return _draw_matching(
+            _require_ndim(kind, output, 1), _word_pair(words), truth, ax
+        )
     if kind == "path":
         if index is None:
             raise ValueError("index: expected the ends of the arcs, (E, 2), got none")
-        return _draw_path(_axes(kind, output, 1), _array(index), points, ax)
+        return _draw_path(_require_ndim(kind, output, 1), _as_array(index), points, ax)
     return _draw_boxes(output, labels, image, truth, ax)
 
 
@@ -154,16 +161,18 @@ class Tree(NamedTuple):
     labels: list[str]
 
 
-def _of_model(output: Any, words: Any, labels: Any) -> tuple[str, Any, Any, Any]:
-    """Kind, output, words and labels of what a trained model returned."""
+def _from_model_output(
+    output: Any, words: Any, labels: Any
+) -> tuple[str, Any, Any, Any]:
+    """Return kind, output, words and labels of the output of a trained model."""
     if hasattr(output, "heads"):
         return "dependencies", output, output.words, None
     if hasattr(output, "tags"):
         return "tags", output.tags, output.words, None
     if hasattr(output, "boxes"):
-        found = np.array(output.boxes).reshape(-1, 4)
-        # left, top, right, bottom, the last two the first outside
-        rows = found[:, [1, 0, 3, 2]] - np.array([0, 0, 1, 1])
+        boxes = np.array(output.boxes).reshape(-1, 4)
+        # from (left, top, right, bottom), exclusive, to inclusive rows and columns
+        rows = boxes[:, [1, 0, 3, 2]] - np.array([0, 0, 1, 1])
         return "box", rows, words, output.labels if labels is None else labels
     raise ValueError(
         f"kind: expected one of {', '.join(KINDS)}, got None for a"
@@ -171,29 +180,27 @@ def _of_model(output: Any, words: Any, labels: Any) -> tuple[str, Any, Any, Any]
     )
 
 
-# --- outputs as plain lists ---
-
-
-def _array(value: Any) -> NDArray[Any]:
+def _as_array(value: Any) -> NDArray[Any]:
     detached = value.detach().cpu() if hasattr(value, "detach") else value
     return np.asarray(detached)
 
 
-def _axes(kind: str, output: NDArray[Any], count: int) -> NDArray[Any]:
-    if output.ndim != count:
+def _require_ndim(kind: str, output: NDArray[Any], ndim: int) -> NDArray[Any]:
+    if output.ndim != ndim:
         raise ValueError(
-            f"output: expected one row of {count} axes for {kind}, got shape"
+            f"output: expected one row of {ndim} axes for {kind}, got shape"
             f" {output.shape}. Of a batch take one row"
         )
     return output
 
 
-def _real(label: Any) -> bool:
+def _is_label(label: Any) -> bool:
+    """Return False for padding, which is -1."""
     return isinstance(label, str) or int(label) >= 0
 
 
-def _name(labels: Sequence[str] | None, label: Any) -> str:
-    """A label's name, from the names of all numbers."""
+def _label_name(labels: Sequence[str] | None, label: Any) -> str:
+    """Return a label as text: a string unchanged, ``labels[label]`` or its number."""
     if isinstance(label, str):
         return str(label)
     if labels is None:
@@ -205,15 +212,15 @@ def _name(labels: Sequence[str] | None, label: Any) -> str:
     return str(labels[int(label)])
 
 
-def _words(words: Sequence[str] | None, size: int) -> list[str]:
+def _word_list(words: Sequence[str] | None, length: int) -> list[str]:
     if words is None:
-        return [str(number) for number in range(1, size + 1)]
-    if len(words) < size:
-        raise ValueError(f"words: expected {size} words, got {len(words)}")
-    return [str(word) for word in words[:size]]
+        return [str(number) for number in range(1, length + 1)]
+    if len(words) < length:
+        raise ValueError(f"words: expected {length} words, got {len(words)}")
+    return [str(word) for word in words[:length]]
 
 
-def _pair(words: Any) -> tuple[Any, Any]:
+def _word_pair(words: Any) -> tuple[Any, Any]:
     if words is None:
         return None, None
     if len(words) != 2 or isinstance(words[0], str):
@@ -223,19 +230,19 @@ def _pair(words: Any) -> tuple[Any, Any]:
     return words[0], words[1]
 
 
-def _spans_of(tags: list[str]) -> list[tuple[str, int, int]]:
-    """Type, first and last word of each span; of plain labels, of each word."""
+def _tag_spans(tags: list[str]) -> list[tuple[str, int, int]]:
+    """Return (type, first, last) of each span, or of each word for plain labels."""
     scheme = detect([tags])
     if scheme == PLAIN:
         return [(tag, n, n) for n, tag in enumerate(tags) if tag != "O"]
-    found = read_spans(convert(tags, source=scheme, target="BIO", strict=False))
-    return sorted(found, key=lambda span: span[1])
+    spans = read_spans(convert(tags, source=scheme, target="BIO", strict=False))
+    return sorted(spans, key=lambda span: span[1])
 
 
-def _tree(given: Any, labels: Sequence[str] | None) -> Tree:
-    if hasattr(given, "heads"):
-        return Tree(given.heads, given.labels)
-    output = _array(given)
+def _as_tree(tree: Any, labels: Sequence[str] | None) -> Tree:
+    if hasattr(tree, "heads"):
+        return Tree(tree.heads, tree.labels)
+    output = _as_array(tree)
     if output.ndim not in (1, 2) or (output.ndim == 2 and output.shape[1] != 2):
         raise ValueError(
             f"output: expected heads (n,), or heads and labels (n, 2), got shape"
@@ -244,40 +251,39 @@ def _tree(given: Any, labels: Sequence[str] | None) -> Tree:
     table = output.reshape(len(output), -1)
     table = table[table[:, 0] >= 0]
     named = table.shape[1] == 2
-    names = [_name(labels, row[1]) if named else "" for row in table]
+    names = [_label_name(labels, row[1]) if named else "" for row in table]
     return Tree([int(row[0]) for row in table], names)
 
 
-def _size(output: NDArray[Any]) -> int:
-    """Words of a tree: up to the last of its spans."""
-    return int(np.argwhere(output >= 0).max(initial=-1)) + 1
+def _num_words(span_labels: NDArray[Any]) -> int:
+    """Return the number of words of a span tree ``(n, n)``, -1 without a span."""
+    return int(np.argwhere(span_labels >= 0).max(initial=-1)) + 1
 
 
-def _constituents(
+def _constituent_spans(
     output: NDArray[Any], labels: Sequence[str] | None
 ) -> list[tuple[str, int, int]]:
-    found = [(_name(labels, output[i, j]), i, j) for i, j in np.argwhere(output >= 0)]
-    return [(name, int(i), int(j)) for name, i, j in found if name]
+    named_spans = [
+        (_label_name(labels, output[i, j]), i, j) for i, j in np.argwhere(output >= 0)
+    ]
+    return [(name, int(i), int(j)) for name, i, j in named_spans if name]
 
 
-def _segments(
+def _segment_spans(
     output: NDArray[Any], labels: Sequence[str] | None, words: Any
 ) -> list[tuple[str, int, int]]:
-    """A state stands where a segment starts; it lasts until the next one."""
+    """Return (label, first, last) of segments: a label at the start, then -1."""
     starts = np.flatnonzero(output >= 0)
     size = len(output) if words is None else min(len(words), len(output))
     ends = [*(starts[1:] - 1), size - 1]
     return [
-        (_name(labels, output[first]), int(first), int(last))
+        (_label_name(labels, output[first]), int(first), int(last))
         for first, last in zip(starts, ends, strict=True)
     ]
 
 
-# --- pictures ---
-
-
-def _on(ax: "Axes | None", width: float, height: float) -> "Axes":
-    """The axis to draw on, without frame; if there is none, one of so many inches."""
+def _get_axes(ax: "Axes | None", width: float, height: float) -> "Axes":
+    """Return the axes without frame; create a figure of this size if None."""
     if ax is None:
         try:
             from matplotlib import pyplot
@@ -292,79 +298,79 @@ def _on(ax: "Axes | None", width: float, height: float) -> "Axes":
     return ax
 
 
-def _write(
+def _write_text(
     ax: "Axes", x: float, y: float, text: str, size: float = SIZE, **options: Any
 ) -> None:
-    """Text in the middle of a place; a dollar sign is one."""
+    """Write text centred at (x, y); dollar signs are literal."""
     style = {"ha": "center", "va": "center", "color": INK} | options
     ax.text(x, y, text, fontsize=size, parse_math=False, **style)
 
 
-def _letters(ax: "Axes", wide: float) -> float:
-    """The size of letters with which so many columns fit into the axis."""
+def _font_size(ax: "Axes", num_columns: float) -> float:
+    """Return the font size at which a line of text fits into the axes."""
     box = ax.get_window_extent()
     inches = box.width / ax.figure.dpi
-    return float(np.clip(SIZE * inches / (LETTER * wide), SMALLEST, SIZE))
+    return float(np.clip(SIZE * inches / (LETTER * num_columns), SMALLEST, SIZE))
 
 
 def _draw_spans(
     words: list[str], spans: list[tuple[str, int, int]], ax: "Axes | None"
 ) -> "Axes":
-    """Words in lines, with coloured and named spans."""
+    """Draw words in lines, with coloured and named spans."""
     from_word = {first: (kind, last) for kind, first, last in spans}
     order = sorted({kind for kind, _, _ in spans})
-    places, x, row = [], 0.0, 0
+    slots, x, row = [], 0.0, 0
     for number, word in enumerate(words):
         named = columns(from_word[number][0]) if number in from_word else 0
         alone = number in from_word and from_word[number][1] == number
         size = max(columns(word), 0.8 * named if alone else 0) + 1.5
         if x and x + size > ROW:
             x, row = 0.0, row + 1
-        places.append((x, row, size))
+        slots.append((x, row, size))
         x += size
-    wide = max((x + size for x, _, size in places), default=1.0)
-    ax = _on(ax, min(WIDTH, wide * LETTER + 0.3), (row + 1) * LINE + 0.1)
+    num_columns = max((x + size for x, _, size in slots), default=1.0)
+    ax = _get_axes(ax, min(WIDTH, num_columns * LETTER + 0.3), (row + 1) * LINE + 0.1)
     from matplotlib.patches import FancyBboxPatch
 
-    size = _letters(ax, wide)
+    size = _font_size(ax, num_columns)
     for number, word in enumerate(words):
-        x, y, own = places[number]
-        _write(ax, x + own / 2, -y, word, size)
+        x, y, width = slots[number]
+        _write_text(ax, x + width / 2, -y, word, size)
     for kind, first, last in spans:
         tint = colour(order.index(kind))
-        # a span may go on in the next line
-        for line in range(places[first][1], places[last][1] + 1):
-            inside = [p for p in places[first : last + 1] if p[1] == line]
+        # a span may continue on the next line
+        for line in range(slots[first][1], slots[last][1] + 1):
+            inside = [p for p in slots[first : last + 1] if p[1] == line]
             begin, end = inside[0][0] + 0.3, inside[-1][0] + inside[-1][2] - 0.3
             box = FancyBboxPatch(
                 (begin, -line - 0.2), end - begin, 0.42, boxstyle="round,pad=0,"
                 "rounding_size=0.15", fc=f"{tint}40", ec=tint, lw=1,
             )  # fmt: skip
             ax.add_patch(box)
-            _write(ax, (begin + end) / 2, -line - 0.36, kind, 0.8 * size)
-    ax.set(xlim=(-0.5, wide + 0.5), ylim=(-row - 0.55, 0.35))
+            _write_text(ax, (begin + end) / 2, -line - 0.36, kind, 0.8 * size)
+    ax.set(xlim=(-0.5, num_columns + 0.5), ylim=(-row - 0.55, 0.35))
     return ax
 
 
 def _draw_dependencies(
     words: list[str], tree: Tree, truth: Tree | None, ax: "Axes | None"
 ) -> "Axes":
-    """Arcs over the words; wrong ones dashed, with the true ones below."""
-    places, wide = word_centres(words, tree.labels)
-    found, missed = arcs(places, tree.heads, tree.labels), []
+    """Draw arcs above the words, wrong ones dashed, and missed arcs below."""
+    centres, num_columns = word_centres(words, tree.labels)
+    predicted, missed = arcs(centres, tree.heads, tree.labels), []
     if truth is not None:
         pairs = zip(truth.heads, tree.heads, strict=True)
         heads = [-1 if head == other else head for head, other in pairs]
-        missed = arcs(places, heads, truth.labels)
+        missed = arcs(centres, heads, truth.labels)
     wrong = {arc.word for arc in missed}
     height, below = (
-        max((arc.level for arc in some), default=0) for some in (found, missed)
+        max((arc.level for arc in group), default=0) for group in (predicted, missed)
     )
-    ax = _on(ax, max(3.0, wide * LETTER), (height + below + 2) * LEVEL)
-    size = _letters(ax, wide)
-    for place, word in zip(places, words, strict=True):
-        _write(ax, place, -0.55, word, size)
-    for arc in found:
+    ax = _get_axes(ax, max(3.0, num_columns * LETTER), (height + below + 2) * LEVEL)
+    size = _font_size(ax, num_columns)
+    for centre, word in zip(centres, words, strict=True):
+        _write_text(ax, centre, -0.55, word, size)
+    for arc in predicted:
         right, label = arc.word not in wrong, arc.label
         if right and truth is not None and truth.labels[arc.word] != label:
             label = f"{label} (true: {truth.labels[arc.word]})"
@@ -372,20 +378,20 @@ def _draw_dependencies(
     for arc in missed:
         _draw_arc(ax, arc, arc.label, size, FAINT, -1)
     floor = -1.1 - (below + 0.6 if missed else 0)
-    ax.set(xlim=(-0.5, wide + 0.5), ylim=(floor, height + 0.6))
+    ax.set(xlim=(-0.5, num_columns + 0.5), ylim=(floor, height + 0.6))
     return ax
 
 
 def _draw_arc(
     ax: "Axes", arc: Any, label: str, size: float, tint: str, side: int
 ) -> None:
-    """An arc above the words, or below them, with an arrow at its word."""
+    """Draw an arc with an arrow at its word: above if ``side`` is 1, below if -1."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
     base = 0.0 if side > 0 else -1.1
     top = base + side * arc.level
-    turn = min(0.8, abs(arc.end - arc.begin) / 3) * (1 if arc.end > arc.begin else -1)
+    corner = min(0.8, abs(arc.end - arc.begin) / 3) * (1 if arc.end > arc.begin else -1)
     M, L, Q = Path.MOVETO, Path.LINETO, Path.CURVE3
     if arc.head is None:
         steps = [(M, (arc.end, top)), (L, (arc.end, base))]
@@ -393,29 +399,29 @@ def _draw_arc(
         near = top - side * 0.35
         steps = [
             (M, (arc.begin, base)), (L, (arc.begin, near)),
-            (Q, (arc.begin, top)), (Q, (arc.begin + turn, top)),
-            (L, (arc.end - turn, top)), (Q, (arc.end, top)), (Q, (arc.end, near)),
+            (Q, (arc.begin, top)), (Q, (arc.begin + corner, top)),
+            (L, (arc.end - corner, top)), (Q, (arc.end, top)), (Q, (arc.end, near)),
             (L, (arc.end, base)),
         ]  # fmt: skip
-    codes, places = zip(*steps, strict=True)
+    codes, vertices = zip(*steps, strict=True)
     style = "--" if tint == ERROR_COLOUR else "-"
-    path = Path(np.array(places), codes)
+    path = Path(np.array(vertices), codes)
     ax.add_patch(PathPatch(path, fill=False, ec=tint, lw=1.2, ls=style))
     marker = "v" if side > 0 else "^"
     ax.plot(arc.end, base + side * 0.08, marker, ms=4.5, color=tint)
     if label:
         box = {"fc": "white", "ec": "none", "pad": 0.8}
         middle = (arc.begin + arc.end) / 2
-        _write(ax, middle, top, label, 0.8 * size, color=tint, bbox=box)
+        _write_text(ax, middle, top, label, 0.8 * size, color=tint, bbox=box)
 
 
 def _draw_constituents(
     words: list[str], spans: list[tuple[str, int, int]], ax: "Axes | None"
 ) -> "Axes":
-    """Nodes over the words they cover, joined to those that they consist of."""
+    """Draw a constituency tree: each node above its words, joined to its children."""
     edges = np.cumsum([0.0, *(columns(word) + 1.6 for word in words)])
     middle = ((edges[:-1] + edges[1:]) / 2).tolist()
-    # the innermost first; of two over the same words the later one is the outer
+    # innermost spans first, so that the children of a node are placed before it
     order = sorted(spans, key=lambda span: span[2] - span[1])
     tops = [(n, n, middle[n], 0) for n in range(len(words))]
     lines, nodes = [], []
@@ -428,34 +434,34 @@ def _draw_constituents(
         tops = [top for top in tops if top not in inside] + [(first, last, x, y)]
         tops.sort()
     height = max((y for _, y, _ in nodes), default=0)
-    wide = float(edges[-1])
-    width = max(3.0, min(wide * LETTER, 2 * WIDTH))
-    ax = _on(ax, width, (height + 1) * 1.4 * LEVEL)
-    size = _letters(ax, wide)
+    num_columns = float(edges[-1])
+    width = max(3.0, min(num_columns * LETTER, 2 * WIDTH))
+    ax = _get_axes(ax, width, (height + 1) * 1.4 * LEVEL)
+    size = _font_size(ax, num_columns)
     for xs, ys in lines:
         ax.plot(xs, ys, color=FAINT, lw=1, zorder=1)
     box = {"fc": "white", "ec": "none", "pad": 1.0}
     for x, y, name in nodes:
-        _write(ax, x, y, name, 0.9 * size, color=CORRECT_COLOUR, bbox=box)
+        _write_text(ax, x, y, name, 0.9 * size, color=CORRECT_COLOUR, bbox=box)
     for x, word in zip(middle, words, strict=True):
-        _write(ax, x, 0, word, size, bbox=box)
-    ax.set(xlim=(0, wide), ylim=(-0.5, height + 0.5))
+        _write_text(ax, x, 0, word, size, bbox=box)
+    ax.set(xlim=(0, num_columns), ylim=(-0.5, height + 0.5))
     return ax
 
 
 def _draw_regions(
     output: NDArray[Any], labels: Sequence[str] | None, image: Any, ax: "Axes | None"
 ) -> "Axes":
-    """Regions of an image, coloured and outlined; label 0 has no colour."""
+    """Draw labels of pixels, coloured and outlined; label 0 is transparent."""
     H, W = output.shape
-    ax = _on(ax, WIDTH, WIDTH * H / W if W else 1.0)
+    ax = _get_axes(ax, WIDTH, WIDTH * H / W if W else 1.0)
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    _show(ax, image, (H, W))
-    known = [int(label) for label in np.unique(output) if label > 0]
+    _show_image(ax, image, (H, W))
+    present = [int(label) for label in np.unique(output) if label > 0]
     layer = np.zeros((H, W, 4))
-    for label in known:
+    for label in present:
         layer[output == label] = to_rgba(colour(label - 1), 0.45)
         if H > 1 and W > 1:
             inside = (output == label).astype(float)
@@ -464,67 +470,68 @@ def _draw_regions(
     ax.imshow(layer, interpolation="nearest")
     handles = [
         Patch(fc=to_rgba(colour(label - 1), 0.45), ec=colour(label - 1),
-              label=_name(labels, label))
-        for label in known
+              label=_label_name(labels, label))
+        for label in present
     ]  # fmt: skip
     if handles:
         ax.legend(handles=handles, loc="upper right", fontsize=SMALL)
     return ax
 
 
-def _show(ax: "Axes", image: Any, size: tuple[int, int] | None) -> None:
+def _show_image(ax: "Axes", image: Any, shape: tuple[int, int] | None) -> None:
     if image is None:
         return
-    pixels = _array(image)
-    if size is not None and pixels.shape[:2] != size:
-        raise ValueError(f"image: expected {size}, as the output, got {pixels.shape}")
+    pixels = _as_array(image)
+    if shape is not None and pixels.shape[:2] != shape:
+        raise ValueError(f"image: expected {shape}, as the output, got {pixels.shape}")
     ax.imshow(pixels, cmap="gray" if pixels.ndim == 2 else None)
 
 
 def _draw_alignment(
     output: NDArray[Any], words: tuple[Any, Any], ax: "Axes | None"
 ) -> "Axes":
-    """One item over the other: joined if matched, beside a gap if alone."""
+    """Draw an alignment: matched items joined, others opposite a gap."""
     N, M = output.shape[0] - 1, output.shape[1] - 1
-    first, second = (_words(w, s) for w, s in zip(words, (N, M), strict=True))
+    first, second = (_word_list(w, s) for w, s in zip(words, (N, M), strict=True))
+    # move 0 matches two items, 1 skips one of the first side, 2 one of the second
     i = j = 0
-    moves = []
+    pairs = []
     while (i, j) != (N, M) and output[i, j] >= 0:
         move = int(output[i, j])
-        moves.append((first[i] if move != 2 else "", second[j] if move != 1 else ""))
+        pairs.append((first[i] if move != 2 else "", second[j] if move != 1 else ""))
         i, j = i + (move != 2), j + (move != 1)
-    sizes = [max(columns(a), columns(b), 1) + 1.2 for a, b in moves]
-    wide = float(sum(sizes)) or 1.0
-    ax = _on(ax, max(2.5, min(2 * WIDTH, wide * LETTER * 1.3)), 1.0)
-    size, x = _letters(ax, wide), 0.0
-    for (above, below), own in zip(moves, sizes, strict=True):
-        middle = x + own / 2
+    sizes = [max(columns(a), columns(b), 1) + 1.2 for a, b in pairs]
+    num_columns = float(sum(sizes)) or 1.0
+    ax = _get_axes(ax, max(2.5, min(2 * WIDTH, num_columns * LETTER * 1.3)), 1.0)
+    size, x = _font_size(ax, num_columns), 0.0
+    for (above, below), width in zip(pairs, sizes, strict=True):
+        middle = x + width / 2
         if above and below:
             ax.plot([middle] * 2, [0.28, 0.72], color=CORRECT_COLOUR, lw=1.5)
         for y, text in ((1.0, above), (0.0, below)):
-            _write(ax, middle, y, text or GAP, size, color=INK if text else FAINT)
-        x += own
-    ax.set(xlim=(0, wide), ylim=(-0.4, 1.4))
+            _write_text(ax, middle, y, text or GAP, size, color=INK if text else FAINT)
+        x += width
+    ax.set(xlim=(0, num_columns), ylim=(-0.4, 1.4))
     return ax
 
 
 def _draw_warping(
     output: NDArray[Any], words: tuple[Any, Any], ax: "Axes | None"
 ) -> "Axes":
-    """The pairs on the path, the first sequence down and the second across."""
-    on = output >= 0
-    N, M = (int(on.any(axis).sum()) for axis in (1, 0))
-    ax = _on(ax, 0.62 * WIDTH, 0.62 * WIDTH * min(2.0, max(0.4, N / max(M, 1))))
+    """Draw the warping path, the first sequence down and the second across."""
+    on_path = output >= 0
+    N, M = (int(on_path.any(axis).sum()) for axis in (1, 0))
+    ax = _get_axes(ax, 0.62 * WIDTH, 0.62 * WIDTH * min(2.0, max(0.4, N / max(M, 1))))
     from matplotlib.ticker import MaxNLocator
 
     ax.set_axis_on()
-    ax.imshow(np.where(on[:N, :M], 1.0, 0.0), cmap="Blues", vmin=0, vmax=1.4)
-    path = np.argwhere(on[:N, :M])
+    ax.imshow(np.where(on_path[:N, :M], 1.0, 0.0), cmap="Blues", vmin=0, vmax=1.4)
+    path = np.argwhere(on_path[:N, :M])
     ax.plot(path[:, 1], path[:, 0], color=INK, lw=1.5, marker=".", ms=4)
     ax.set(xlabel="second", ylabel="first")
-    for own, axis, size in ((words[0], ax.yaxis, N), (words[1], ax.xaxis, M)):
-        if own is not None:
-            axis.set_ticks(range(size), _words(own, size))
+    for names, axis, size in ((words[0], ax.yaxis, N), (words[1], ax.xaxis, M)):
+        if names is not None:
+            axis.set_ticks(range(size), _word_list(names, size))
         else:
             axis.set_major_locator(MaxNLocator(integer=True))
     return ax
@@ -536,16 +543,16 @@ def _draw_matching(
     truth: NDArray[Any] | None,
     ax: "Axes | None",
 ) -> "Axes":
-    """Two lists and lines between partners; wrong ones dashed, missed ones grey."""
+    """Draw two lists and lines between partners; wrong dashed, missed grey."""
     rows = len(output)
-    known = [output, *([] if truth is None else [truth])]
-    most = max(int(some.max(initial=-1)) for some in known)
-    size = most + 1 if words[1] is None else len(words[1])
-    left, right = _words(words[0], rows), _words(words[1], size)
-    ax = _on(ax, 4.5, 0.28 * max(rows, size) + 0.3)
+    matchings = [output, *([] if truth is None else [truth])]
+    max_column = max(int(matching.max(initial=-1)) for matching in matchings)
+    size = max_column + 1 if words[1] is None else len(words[1])
+    left, right = _word_list(words[0], rows), _word_list(words[1], size)
+    ax = _get_axes(ax, 4.5, 0.28 * max(rows, size) + 0.3)
     for side, names in ((0, left), (1, right)):
         for number, name in enumerate(names):
-            _write(
+            _write_text(
                 ax, 1.06 * side - 0.03, -number, name, ha="left" if side else "right"
             )
     for row, column in enumerate(output.tolist()):
@@ -563,55 +570,65 @@ def _draw_matching(
 def _draw_path(
     output: NDArray[Any], index: NDArray[Any], points: Any, ax: "Axes | None"
 ) -> "Axes":
-    """A graph, with the arcs of the path in colour."""
+    """Draw a graph, with the arcs of the path in colour."""
     if index.shape != (len(output), 2):
         raise ValueError(f"index: expected ({len(output)}, 2), got {index.shape}")
     real = (output >= 0) & (index >= 0).all(1)
     index, used = index[real], output[real] > 0
-    nodes = int(index.max(initial=-1)) + 1
-    places = _layers(index, nodes) if points is None else _array(points).astype(float)
-    if places.ndim != 2 or places.shape[1] != 2 or len(places) < nodes:
-        raise ValueError(f"points: expected ({nodes}, 2), got {places.shape}")
-    ax = _on(ax, 0.75 * WIDTH, 0.5 * WIDTH)
+    num_nodes = int(index.max(initial=-1)) + 1
+    positions = (
+        _layer_positions(index, num_nodes)
+        if points is None
+        else _as_array(points).astype(float)
+    )
+    if positions.ndim != 2 or positions.shape[1] != 2 or len(positions) < num_nodes:
+        raise ValueError(f"points: expected ({num_nodes}, 2), got {positions.shape}")
+    ax = _get_axes(ax, 0.75 * WIDTH, 0.5 * WIDTH)
     from matplotlib.patches import FancyArrowPatch
 
-    for (a, b), on in zip(index.tolist(), used.tolist(), strict=True):
-        tint, width = (CORRECT_COLOUR, 2.2) if on else (PALE, 1.0)
+    for (a, b), is_used in zip(index.tolist(), used.tolist(), strict=True):
+        tint, width = (CORRECT_COLOUR, 2.2) if is_used else (PALE, 1.0)
         arrow = FancyArrowPatch(
-            places[a], places[b], arrowstyle="-|>", mutation_scale=12, shrinkA=9,
-            shrinkB=9, zorder=1 + on, in_layout=False, color=tint, lw=width,
+            positions[a], positions[b], arrowstyle="-|>", mutation_scale=12, shrinkA=9,
+            shrinkB=9, zorder=1 + is_used, in_layout=False, color=tint, lw=width,
         )  # fmt: skip
         ax.add_patch(arrow)
     visited = set(index[used].ravel().tolist())
-    for node, (x, y) in enumerate(places[:nodes]):
+    for node, (x, y) in enumerate(positions[:num_nodes]):
         tint = CORRECT_COLOUR if node in visited else FAINT
         ax.plot(x, y, "o", ms=16, mfc="white", mec=tint, mew=1.5, zorder=3)
-        _write(ax, x, y, str(node), SMALL, zorder=4)
-    lowest, highest = places.min(0), places.max(0)
-    room = 0.12 * (highest - lowest) + 0.1
-    (left, low), (right, high) = lowest - room, highest + room
+        _write_text(ax, x, y, str(node), SMALL, zorder=4)
+    lowest, highest = positions.min(0), positions.max(0)
+    margin = 0.12 * (highest - lowest) + 0.1
+    (left, low), (right, high) = lowest - margin, highest + margin
     ax.set(xlim=(left, right), ylim=(low, high))
     return ax
 
 
-def _layers(index: NDArray[Any], nodes: int) -> NDArray[np.float64]:
-    """Nodes in layers by the most arcs on a path to them; on a circle with cycles."""
-    depth = np.zeros(nodes, dtype=int)
-    for _ in range(nodes):
+def _layer_positions(index: NDArray[Any], num_nodes: int) -> NDArray[np.float64]:
+    """Return positions ``(num_nodes, 2)``: layers by longest path, or a circle.
+
+    The layer of a node is the largest number of arcs on a path to it. Graphs with
+    cycles have no layers; their nodes are put on a circle.
+    """
+    depth = np.zeros(num_nodes, dtype=int)
+    for _ in range(num_nodes):
         before = depth.copy()
         np.maximum.at(depth, index[:, 1], before[index[:, 0]] + 1)
         if (depth == before).all():
             break
     else:
-        turn = 2 * np.pi * np.arange(nodes) / max(nodes, 1)
-        return np.stack([np.cos(turn), np.sin(turn)], 1)
-    places = np.zeros((nodes, 2))
+        angle = 2 * np.pi * np.arange(num_nodes) / max(num_nodes, 1)
+        return np.stack([np.cos(angle), np.sin(angle)], 1)
+    positions = np.zeros((num_nodes, 2))
     for layer in range(depth.max(initial=0) + 1):
-        own = np.flatnonzero(depth == layer)
-        places[own, 0] = layer
-        # a little aslant, so that no arc runs behind a node of a layer between
-        places[own, 1] = (len(own) - 1) / 2 - np.arange(len(own)) + 0.15 * (layer % 2)
-    return places
+        members = np.flatnonzero(depth == layer)
+        positions[members, 0] = layer
+        # shift odd layers, so that arcs that skip a layer do not cross its nodes
+        positions[members, 1] = (
+            (len(members) - 1) / 2 - np.arange(len(members)) + 0.15 * (layer % 2)
+        )
+    return positions
 
 
 def _draw_boxes(
@@ -621,16 +638,16 @@ def _draw_boxes(
     truth: NDArray[Any] | None,
     ax: "Axes | None",
 ) -> "Axes":
-    """Named boxes on an image, the first one thick; true ones dashed."""
+    """Draw named boxes on an image, the first one thick; true boxes dashed."""
     if output.ndim not in (1, 2) or output.shape[-1] != 4:
         raise ValueError(
             f"output: expected boxes (4,) or (K, 4), got shape {output.shape}"
         )
-    shape = _array(image).shape if image is not None else (3, 4)
-    ax = _on(ax, WIDTH, WIDTH * shape[0] / shape[1])
+    shape = _as_array(image).shape if image is not None else (3, 4)
+    ax = _get_axes(ax, WIDTH, WIDTH * shape[0] / shape[1])
     from matplotlib.patches import Rectangle
 
-    _show(ax, image, None)
+    _show_image(ax, image, None)
     boxes = output.reshape(-1, 4).tolist()
     names = [""] * len(boxes) if labels is None else list(labels)
     if len(names) != len(boxes):
@@ -643,15 +660,17 @@ def _draw_boxes(
         true = truth.reshape(-1, 4).tolist()
         drawn += [(box, COLOURS[4], "--") for box in true]
     for number, ((top, left, bottom, right), tint, style) in enumerate(drawn):
-        place = (left - 0.5, top - 0.5)
+        corner = (left - 0.5, top - 0.5)
         width = 2.5 if number in (0, len(boxes)) else 1.2
         size = (right - left + 1, bottom - top + 1)
-        ax.add_patch(Rectangle(place, *size, fill=False, ec=tint, lw=width, ls=style))
+        ax.add_patch(Rectangle(corner, *size, fill=False, ec=tint, lw=width, ls=style))
     for (top, left, *_), name in zip(boxes, names, strict=True):
         if len(tints) > 1:
             box = {"facecolor": tints[name], "edgecolor": "none", "pad": 1}
-            around: dict[str, Any] = {"ha": "left", "va": "top", "bbox": box}
-            _write(ax, left - 0.5, top - 0.5, name, SMALLEST, color="w", **around)
+            placement: dict[str, Any] = {"ha": "left", "va": "top", "bbox": box}
+            _write_text(
+                ax, left - 0.5, top - 0.5, name, SMALLEST, color="w", **placement
+            )
     if image is None:
         ax.autoscale_view()
         ax.set_aspect("equal")

@@ -7,33 +7,33 @@ from smoothsp.figures.style import CORRECT_COLOUR, arcs, colour, word_centres
 
 __all__ = ["tagged_html", "tree_html"]
 
-# Pixels of a letter, of a level of arcs, and of a line of words.
+# Pixels: width of a letter, height of a level of arcs and of a line, corner radius.
 LETTER, LEVEL, LINE, CORNER = 8.0, 22.0, 24.0, 6.0
 
 
 def tagged_html(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    """A text whose spans (start, end, type) are coloured and named."""
+    """Return a text as HTML, with coloured and named spans (start, end, type)."""
     spans = list(spans)
     order = sorted({kind for _, _, kind in spans})
-    found, last = "", 0
+    html, last = "", 0
     for start, end, kind in spans:
         tint = colour(order.index(kind))
-        found += (
+        html += (
             f'{escape(text[last:start])}<mark style="background:{tint}40;'
             f"border-bottom:2px solid {tint};color:inherit;padding:1px 3px;"
             f'border-radius:3px">{escape(text[start:end])}<span style="font-size:75%;'
             f'opacity:.8;margin-left:4px">{escape(kind)}</span></mark>'
         )
         last = end
-    return f'<div style="line-height:2">{found}{escape(text[last:])}</div>'
+    return f'<div style="line-height:2">{html}{escape(text[last:])}</div>'
 
 
 def tree_html(words: Sequence[str], heads: Sequence[int], labels: Sequence[str]) -> str:
-    """A dependency tree as arcs over its words."""
-    places, width = word_centres(words, labels)
-    tree = arcs(places, heads, labels)
+    """Return a dependency tree as HTML: words below SVG arcs."""
+    centres, width = word_centres(words, labels)
+    tree = arcs(centres, heads, labels)
     floor = max((arc.level for arc in tree), default=0) * LEVEL + 14
-    found = ""
+    svg = ""
     for arc in tree:
         begin, end = arc.begin * LETTER, arc.end * LETTER
         top = floor - arc.level * LEVEL
@@ -48,21 +48,21 @@ def tree_html(words: Sequence[str], heads: Sequence[int], labels: Sequence[str])
             )
             line += f"V{floor - 5:.1f}"
         stroke = f'stroke="{CORRECT_COLOUR}" stroke-width="1.3"'
-        found += f'<path d="{line}" fill="none" {stroke}/>'
+        svg += f'<path d="{line}" fill="none" {stroke}/>'
         tip = f"{end - 3.5:.1f},{floor - 6:.1f} {end + 3.5:.1f},{floor - 6:.1f}"
-        found += (
+        svg += (
             f'<polygon points="{tip} {end:.1f},{floor:.1f}" fill="{CORRECT_COLOUR}"/>'
         )
-        found += _text((begin + end) / 2, top - 3, arc.label, 10)
-    for place, word in zip(places, words, strict=True):
-        found += _text(place * LETTER, floor + 15, word, 13)
+        svg += _svg_text((begin + end) / 2, top - 3, arc.label, 10)
+    for centre, word in zip(centres, words, strict=True):
+        svg += _svg_text(centre * LETTER, floor + 15, word, 13)
     return (
         f'<div style="overflow-x:auto"><svg xmlns="http://www.w3.org/2000/svg" '
         f'width="{width * LETTER:.0f}" height="{floor + LINE:.0f}" '
-        f'font-family="sans-serif">{found}</svg></div>'
+        f'font-family="sans-serif">{svg}</svg></div>'
     )
 
 
-def _text(x: float, y: float, text: str, size: int) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="middle"'
-    return f'<text {place} fill="currentColor">{escape(text)}</text>'
+def _svg_text(x: float, y: float, text: str, size: int) -> str:
+    attributes = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="middle"'
+    return f'<text {attributes} fill="currentColor">{escape(text)}</text>'

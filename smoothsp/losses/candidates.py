@@ -82,7 +82,7 @@ class MinimumRisk(Loss):
         checks.require_number("temperature", temperature)
         if over == "samples" and (k < 2 or temperature != 1):
             raise ValueError(
-                f"over: expected k >= 2 and temperature 1 with draws, got {k} and "
+                f"over: expected k >= 2 and temperature 1 with samples, got {k} and "
                 f"{temperature}; scale the potentials for another temperature"
             )
         if not 0 < temperature < float("inf"):
@@ -104,9 +104,11 @@ class MinimumRisk(Loss):
         else:
             scores, ys, valid = k_best(require_topk(structure), self.k)
             costs = costs_of(structure, ys, y, self.cost)
-            # a quotient of float32 may leave its range
+            # float64, since the quotient may leave the range of float32
             below = (
-                scores.minus(scores.map(lambda x: x[:, :1]).detach()).double()
+                scores.minus(
+                    scores.map_leading_axes(lambda x: x[:, :1]).detach()
+                ).double()
                 / self.temperature
             )
             below = below.masked_fill(~valid, -torch.inf)
@@ -117,16 +119,18 @@ class MinimumRisk(Loss):
     def _sampled_losses(self, structure: Structure, y: Tensor) -> Tensor:
         if not hasattr(structure, "sample") or not hasattr(structure, "log_prob"):
             raise TypeError(
-                'over: "samples" needs a structure that answers sample and log_prob, '
-                f"{type(structure).__name__} does not"
+                'over: "samples" needs a structure with sample and log_prob, '
+                f"got {type(structure).__name__}"
                 + training_hint(structure, '; take "best"')
             )
         ys = structure.sample(self.k, generator=self.generator)
+        # leave-one-out baselines do not bias the gradient
         costs = costs_of(structure, ys, y, self.cost)
-        others = (costs.sum(1, keepdim=True) - costs) / (self.k - 1)
-        slope = ((costs - others) * structure.log_prob(ys)).mean(1)
-        # the value is the average cost, the gradient that of the line above
-        losses: Tensor = costs.mean(1) + (slope - slope.detach())
+        baselines = (costs.sum(1, keepdim=True) - costs) / (self.k - 1)
+        surrogate = ((costs - baselines) * structure.log_prob(ys)).mean(1)
+        # the value is the mean cost, the gradient is that of the surrogate (REINFORCE
+        # with the mean cost of the other samples as baseline)
+        losses: Tensor = costs.mean(1) + (surrogate - surrogate.detach())
         return losses
 
     def extra_repr(self) -> str:
@@ -188,6 +192,7 @@ class RankingHinge(Loss):
         costs = costs_of(structure, ys, y, self.cost)
         _require_no_gain(costs, valid)
         score_gap = (costs + scores.minus(gold.unsqueeze(1))).clamp(min=0)
+        # the gold output has cost and gap 0, so it adds 0 to the sum
         losses = score_gap.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
         return reduce(losses, row_weight, self.reduction)
 
@@ -197,14 +202,17 @@ class RankingHinge(Loss):
 
 
 def k_best(structure: TopKStructure, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
-    """Scores, outputs and which of them exist; the best stands where none does."""
+    """Return scores, outputs and a validity mask of the k best.
+
+    Invalid entries have score -inf and copy the best output.
+    """
     scores, ys, valid = double_double.decode_topk(structure, k)
     missing = ~valid.reshape(*valid.shape, *[1] * (ys.dim() - 2))
     return scores.masked_fill(~valid), torch.where(missing, ys[:, :1], ys), valid
 
 
 def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Tensor:
-    """``(batch, k)``: what the outputs ``ys`` cost where y is right; no gradient."""
+    """Return the costs ``(batch, k)`` of outputs ``ys`` for gold y; no gradient."""
     with torch.no_grad():
         if callable(cost):
             costs = cost(ys, y)
@@ -222,6 +230,7 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
         _check_cost(cost)
         if isinstance(cost, str):
             cost = hamming(structure, y)
+        # a box search has no table of parts; it computes costs of outputs itself
         if isinstance(structure, BoxSearch):
             return structure.augment(cost).costs(ys)
         B, k = ys.shape[:2]
@@ -233,7 +242,7 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
                 f"{tuple(cost.shape)}"
             )
         table = cost.to(parts.device, parts.dtype).unsqueeze(1)
-        # parts that no output uses may cost anything
+        # unused parts may have infinite costs, and 0 inf is NaN
         costs = torch.where(parts != 0, parts * table, 0).flatten(2).sum(2)
         if is_eager_tensor(costs) and not bool(costs.isfinite().all()):
             raise ValueError("cost: expected finite numbers where an output has parts")

@@ -7,8 +7,8 @@ With :math:`\Phi(y) = \nabla_w s(y; w)`, the gradient of an output's score, and
 
     R = \max_{y'} \|a_{y'}\|, \qquad \tilde R = \sigma_{\max}(A) \ge R,
 
-the hinge smoothed by the entropy is :math:`R^2 / \mu`-smooth, the one smoothed by the
-squared l2 norm over all outputs :math:`\tilde R^2 / \mu`-smooth.
+the hinge smoothed by the entropy is :math:`R^2 / \mu`-smooth. The hinge smoothed by the
+squared l2 norm over all outputs is :math:`\tilde R^2 / \mu`-smooth.
 """
 
 import math
@@ -22,8 +22,9 @@ from smoothsp.losses.smoothing import L2, Entropy
 from smoothsp.oracles import SumStructure, TopKStructure
 from smoothsp.oracles._inference.score_values import LIMIT
 
-# outputs that are listed rather than searched
+# Largest number of outputs that are enumerated.
 _MAX_ENUMERATED = 256
+# Random starts of the search for R, and most iterations of a search or power iteration.
 _SEARCHES, _ITERATIONS = 8, 500
 
 Parts = Sequence[Tensor]
@@ -81,6 +82,7 @@ class Constants:
 
     def D(self, smoothing: Entropy | L2) -> float:
         """Largest gap between the smoothed loss and the hinge, divided by mu."""
+        # log m for the entropy, (1 - 1 / min(m, k)) / 2 for l2, with m outputs
         if isinstance(smoothing, Entropy):
             return self.log_count
         k = smoothing.max_k if smoothing.k == "exact" else smoothing.k
@@ -164,25 +166,27 @@ def smoothness_constants(
         R, bound = _lower_bound(example, network), _upper_bound(example, network)
     spectral = _largest_eigenvalue(example, network)
     log_spectral = math.log(spectral) + example.log_count if spectral else -math.inf
+    # tilde R^2 is the eigenvalue of the sum over outputs, i.e. of the mean times count
     exact = example.count <= _MAX_ENUMERATED
     return Constants(R, max(R, bound), exact, log_spectral, example.log_count)
 
 
 class _PotentialJacobian:
-    """The Jacobian J of the potentials in the parameters, never formed."""
+    """Products with the Jacobian J of the potentials in the parameters."""
 
     def __init__(self, potentials: Parts, params: list[Tensor]) -> None:
         self.params = params
-        self.moving = [p.requires_grad for p in potentials]
+        self.depends_on_params = [p.requires_grad for p in potentials]
         self.outputs = [p for p in potentials if p.requires_grad]
         if not self.outputs or not params:
             raise ValueError(
                 "potentials: expected some that depend on params, got none; compute "
                 "them outside of torch.no_grad()"
             )
+        # J^T c as a function of c is linear: its vector-Jacobian product is J times v
         self.c = [torch.zeros_like(p, requires_grad=True) for p in self.outputs]
         with torch.enable_grad():
-            self.pulled = self._gradients(self.c, create_graph=True)
+            self.vjp_of_c = self._gradients(self.c, create_graph=True)
 
     def _gradients(self, c: Parts, create_graph: bool = False) -> list[Tensor]:
         grads = torch.autograd.grad(
@@ -199,15 +203,19 @@ class _PotentialJacobian:
         ]
 
     def vjp(self, parts: Parts) -> list[Tensor]:
-        """``J^T`` times weights of the parts."""
-        used = [part for part, grads in zip(parts, self.moving, strict=True) if grads]
+        """Return ``J^T c`` for weights c of the parts."""
+        used = [
+            part
+            for part, depends in zip(parts, self.depends_on_params, strict=True)
+            if depends
+        ]
         return self._gradients(used)
 
     def jvp(self, direction: Parts) -> list[Tensor]:
-        """``J`` times a direction: what its own transpose in c gives."""
+        """Return ``J v`` for a direction v: the gradient of ``(J^T c)' v`` in c."""
         pairs = [
             (g, d)
-            for g, d in zip(self.pulled, direction, strict=True)
+            for g, d in zip(self.vjp_of_c, direction, strict=True)
             if g.requires_grad
         ]
         result = torch.autograd.grad(
@@ -217,18 +225,18 @@ class _PotentialJacobian:
             retain_graph=True,
             allow_unused=True,
         )
-        pushed = iter(
+        tangents_iter = iter(
             torch.zeros_like(c) if g is None else g.detach()
             for c, g in zip(self.c, result, strict=True)
         )
         return [
-            next(pushed) if tangents else torch.zeros((), device=self.c[0].device)
-            for tangents in self.moving
+            next(tangents_iter) if depends else torch.zeros((), device=self.c[0].device)
+            for depends in self.depends_on_params
         ]
 
 
 class _Example:
-    """One example's outputs, as how often they use each potential."""
+    """Part counts of an example: how often an output uses each potential."""
 
     def __init__(
         self, structure: Callable[..., SumStructure], potentials: Parts, y: Tensor
@@ -236,7 +244,7 @@ class _Example:
         self.build = structure
         self.allowed = [p.detach() > -LIMIT for p in potentials]
         zeros = [torch.zeros_like(p) for p in potentials]
-        # -inf stays: it is no part of any output
+        # potentials of -inf belong to parts that no output uses
         self.zero = [
             z.masked_fill(~a, -torch.inf)
             for z, a in zip(zeros, self.allowed, strict=True)
@@ -252,6 +260,7 @@ class _Example:
                 f"y: expected one example, got {len(y)} outputs and "
                 f"{len(at_zero.lengths)} rows of potentials; call it once per example"
             )
+        # at zero potentials the log-partition is the log of the number of outputs
         self.log_count = float(at_zero.log_partition())
         self.count = round(math.exp(self.log_count)) if self.log_count < 30 else 2**40
         self.gold = self.part_counts(y)
@@ -265,7 +274,7 @@ class _Example:
         )
 
     def part_counts(self, y: Tensor) -> list[Tensor]:
-        """Number of times y uses each potential: the gradient of its score."""
+        """Return how often y uses each potential: the gradient of its score."""
         return self._gradients(lambda structure: structure.score(y))
 
     def _gradients(
@@ -284,11 +293,11 @@ class _Example:
         ]
 
     def part_difference(self, y: Tensor) -> list[Tensor]:
-        """Parts of y less those of the true output."""
+        """Return part counts of y minus those of the gold output."""
         return [u - g for u, g in zip(self.part_counts(y), self.gold, strict=True)]
 
     def enumerate_outputs(self) -> Iterable[Tensor]:
-        """All of them, as batches of one."""
+        """Return all outputs, as batches of one."""
         structure = self.build(*self.zero)
         if not isinstance(structure, TopKStructure):
             raise TypeError(
@@ -299,16 +308,16 @@ class _Example:
         return [y[None] for y, real in zip(ys[0], valid[0], strict=True) if real]
 
     def best(self, parts: Parts) -> tuple[float, Tensor]:
-        """The max oracle, asked with scores of the parts."""
+        """Return maximum and maximiser for the given scores of parts."""
         value, y = self._with_potentials_at(parts).decode()
         return float(value), y
 
     def uniform(self) -> list[Tensor]:
-        """Mean of the parts over all outputs."""
+        """Return the mean part counts over all outputs."""
         return self._gradients(lambda structure: structure.log_partition())
 
     def covariance(self, direction: Parts) -> list[Tensor]:
-        """Covariance of the parts over all outputs, times a direction."""
+        """Return the covariance of part counts over all outputs times a vector."""
         means = self._gradients(lambda s: s.log_partition(), create_graph=True)
         with torch.enable_grad():
             result = torch.autograd.grad(
@@ -323,55 +332,58 @@ class _Example:
 
 
 def _lower_bound(example: _Example, network: _PotentialJacobian) -> float:
-    """Local maxima of ``|a_y|``, from several directions."""
+    """Return the largest local maximum of ``|a_y|``, from random directions."""
     generator, largest = torch.Generator().manual_seed(0), 0.0
     for _ in range(_SEARCHES):
+        # on the CPU: equal starts on all devices
         a = [
             torch.randn(p.shape, generator=generator, device="cpu").to(p)
             for p in network.params
         ]
-        size = 0.0
+        norm = 0.0
         for _ in range(_ITERATIONS):
             _, y = example.best(network.jvp(a))
             a = network.vjp(example.part_difference(y))
-            if _norm(a) <= size * (1 + 1e-9):
+            # |a_y| never decreases, so a fixed point is a local maximum
+            if _norm(a) <= norm * (1 + 1e-9):
                 break
-            size = _norm(a)
-        largest = max(largest, size)
+            norm = _norm(a)
+        largest = max(largest, norm)
     return largest
 
 
 def _upper_bound(example: _Example, network: _PotentialJacobian) -> float:
-    r"""``max_y sum_p |c_p - g_p| n_p`` for counts c of y and g of the true output.
+    r"""Return ``max_y sum_p |c_p - g_p| n_p`` for counts c of y and g of gold.
 
-    ``n_p`` is the norm of part p's gradient. Between 0 and its largest count C a chord
-    lies above ``|c - g|``, and is linear in c: a question for the max oracle.
+    ``n_p`` is the norm of the gradient of part p. ``|c - g|`` is convex, so between 0
+    and the largest count C it is at most its chord, which is linear in c. The max
+    oracle then maximises the sum of the chords.
     """
     constant, scores = 0.0, [torch.zeros_like(z) for z in example.zero]
     unit = [torch.zeros_like(z) for z in example.zero]
     for position, allowed in enumerate(example.allowed):
-        if not network.moving[position]:
+        if not network.depends_on_params[position]:
             continue
         for index in allowed.nonzero().tolist():
             part = (position, *index)
-            single = unit[position]
-            single[part[1:]] = 1.0
+            potential = unit[position]
+            potential[part[1:]] = 1.0
             max_score, gold = (
                 example.best(unit)[0],
                 float(example.gold[position][part[1:]]),
             )
-            size = _norm(network.vjp(unit))
-            single[part[1:]] = 0.0
+            norm = _norm(network.vjp(unit))
+            potential[part[1:]] = 0.0
             if max_score:
                 scores[position][part[1:]] = (
-                    size * (abs(max_score - gold) - gold) / max_score
+                    norm * (abs(max_score - gold) - gold) / max_score
                 )
-                constant += size * gold
+                constant += norm * gold
     return constant + example.best(scores)[0]
 
 
 def _largest_eigenvalue(example: _Example, network: _PotentialJacobian) -> float:
-    r"""Largest eigenvalue of the mean of :math:`a_y a_y^\top` over all outputs."""
+    r"""Return the largest eigenvalue of the mean of :math:`a_y a_y^\top` over y."""
     mean = [u - g for u, g in zip(example.uniform(), example.gold, strict=True)]
     generator, largest = torch.Generator().manual_seed(0), 0.0
     v = [
@@ -379,16 +391,17 @@ def _largest_eigenvalue(example: _Example, network: _PotentialJacobian) -> float
         for p in network.params
     ]
     for _ in range(_ITERATIONS):
-        size = _norm(v)
-        pushed = network.jvp([vector / size for vector in v])
+        norm = _norm(v)
+        tangent = network.jvp([vector / norm for vector in v])
         inner = sum(
-            float((m * p).sum()) for m, p in zip(mean, pushed, strict=True) if p.dim()
+            float((m * p).sum()) for m, p in zip(mean, tangent, strict=True) if p.dim()
         )
-        pushed = [
+        tangent = [
             p if p.dim() else torch.zeros_like(m)
-            for m, p in zip(mean, pushed, strict=True)
+            for m, p in zip(mean, tangent, strict=True)
         ]
-        directions = example.covariance(pushed)
+        # E[a a'] = Cov(a) + E[a] E[a]', and Cov is the Hessian of the log-partition
+        directions = example.covariance(tangent)
         v = network.vjp([t + inner * m for t, m in zip(directions, mean, strict=True)])
         image = _norm(v)
         if image <= largest * (1 + 1e-7):

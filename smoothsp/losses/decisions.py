@@ -31,7 +31,7 @@ from smoothsp.oracles._inference.parts import (
     require_first_potentials,
 )
 
-# Of a structure and a gradient in the parts of its decision, that in the scores.
+# Maps (structure, parts of its decision, gradient in the parts) to one in the scores.
 SurrogateGradient = Callable[[Structure, Tensor, Tensor], Tensor]
 
 
@@ -223,18 +223,22 @@ def _decide_by_implicit_mle(
     kappa: int,
 ) -> Tensor:
     scores = require_first_potentials(structure)
-    drawn, _ = draw_noise(scores, samples, noise, seeded(scores.device, seed), kappa)
-    cost = sigma * drawn.flatten(0, 1)
+    noise_samples, _ = draw_noise(
+        scores, samples, noise, seeded(scores.device, seed), kappa
+    )
+    # the backward pass uses the same noise, so that it cancels in the difference
+    cost = sigma * noise_samples.flatten(0, 1)
 
     def mean(structure: Structure) -> Tensor:
         float64_structure, _ = float64_if_large(repeat_rows(structure, samples))
         parts = part_counts(
             float64_structure, float64_structure.augment(cost).decode()[1]
         )
-        return parts.reshape(drawn.shape).to(drawn.dtype).mean(1)
+        return parts.reshape(noise_samples.shape).to(noise_samples.dtype).mean(1)
 
     def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
         shifted = float64_if_large(structure)[0].augment(-strength * grad)
+        # parts are the mean of the forward pass: scores without the target's shift
         return (parts - mean(shifted)) / strength
 
     return _decide(structure, gradient, mean)
@@ -245,7 +249,7 @@ def _decide(
     gradient: SurrogateGradient,
     decide: Callable[[Structure], Tensor] | None = None,
 ) -> Tensor:
-    """Parts of decisions, whose gradient in the scores is the rule's."""
+    """Return the parts of decisions, with ``gradient`` as backward pass to scores."""
     scores = require_first_potentials(structure)
     with torch.no_grad():
         if decide is None:
@@ -274,5 +278,5 @@ class _Decision(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         scores, parts = ctx.saved_tensors
         grad_scores = ctx.rule(ctx.structure, parts, grad)
-        # what is forbidden stays so
+        # forbidden potentials stay at -inf
         return grad_scores.masked_fill(scores == -torch.inf, 0), None, None, None

@@ -3,11 +3,11 @@ r"""Losses as functions, with one value per example.
 With s(y') the score of an output and c(y') its cost,
 
     hinge         max_{y'} [s(y') + c(y')] - s(y)
-    smoothed      the same with a smooth maximum, which lies above the maximum
+    smoothed      the hinge with a smooth upper bound of the maximum
     perceptron    max_{y'} s(y') - s(y)
     CRF           log sum_{y'} exp(s(y')) - s(y)
 
-and with a set of outputs, those of allowed parts, in place of y,
+and, with the set of outputs of allowed parts in place of y,
 
     latent hinge  max_{y'} [s(y') + c(y')] - max_{allowed y'} s(y')
     marginal      log sum_{y'} exp(s(y')) - log sum_{allowed y'} exp(s(y'))
@@ -96,9 +96,10 @@ def hinge(
     cost_scale: float,
     weight: Tensor | float | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Losses ``[B]`` of ``structural_hinge``, or their weighted sum; exact rows of L2.
+    """Return losses ``[B]`` of ``structural_hinge``, or their sum; exact rows of L2.
 
-    One node where an engine answers, else the formulas below.
+    With ``weight`` the sum is weighted. Computed as a single autograd node if
+    ``one_node`` supports the structure, else by differentiable operations.
     """
     float64_structure, was_float32 = float64_if_large(structure)
 
@@ -109,6 +110,7 @@ def hinge(
 
     recomputation = Recomputation(value_by_ops, (y, weight, cost))
     if one_node.is_supported(structure, weight, cost):
+        # one kernel computes and sums the smoothed hinges of a chain
         if weight is not None and not isinstance(cost, Tensor) and not was_float32:
             scale = 0.0 if check_cost(cost) is None else cost_scale
             scale = checks.as_nonnegative("cost_scale", scale)
@@ -145,6 +147,7 @@ def _fused_hinge(
     weight: Tensor | float | None,
     recomputation: Recomputation,
 ) -> tuple[Tensor, Tensor | None] | None:
+    # sign 1: the loss is >= 0 by its formula. A tensor may give the gold output a cost.
     sign = 0 if isinstance(cost, Tensor) else 1
     if isinstance(smoothing, Entropy):
         mu = smoothing.mu
@@ -164,6 +167,7 @@ def _fused_hinge(
         return loss, None
     check_smoothing(smoothing)
     if smoothing is not None:
+        # k differs between rows
         if smoothing.k == "exact":
             return None
         require_topk(structure)
@@ -187,10 +191,10 @@ def _fused_hinge(
 def _augment(
     structure: Any, y: Tensor, cost: Cost, cost_scale: float
 ) -> tuple[Any, Tensor]:
-    """The structure with costs, and what the gold outputs use."""
+    """Return the structure with costs, and the entries that gold outputs use."""
     if isinstance(check_cost(cost), str):
         scale = checks.as_nonnegative("cost_scale", cost_scale)
-        result: tuple[Any, Tensor] | None = structure._augment_by_hamming(y, scale)
+        result: tuple[Any, Tensor] | None = structure._augment_and_gold_parts(y, scale)
         if result is not None:
             return result
     return augment_by_cost(structure, y, cost, cost_scale), structure._gold_parts(y)
@@ -228,11 +232,11 @@ def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
 def crf_loss(
     structure: SumStructure, y: Tensor, weight: Tensor | float | None = None
 ) -> Tensor:
-    """Losses ``[B]`` of ``crf_nll``, or their weighted sum."""
+    """Return losses ``[B]`` of ``crf_nll``, or their weighted sum."""
     if not hasattr(structure, "log_prob"):
         raise TypeError(
-            "structure: the likelihood needs a structure that answers log_prob, "
-            f"{type(structure).__name__} does not"
+            "structure: the likelihood needs a structure with log_prob, "
+            f"got {type(structure).__name__}"
             + training_hint(structure, "; StructuralHinge needs only decode")
         )
 
@@ -241,7 +245,7 @@ def crf_loss(
         _require_row_values(result, y)
         return -result if weight is None else reduce(-result, weight, "sum")
 
-    # a softmax is one function of PyTorch
+    # for Multiclass, log_softmax of PyTorch is already a single node
     if not isinstance(structure, Multiclass) and one_node.is_supported(
         structure, weight
     ):
@@ -300,8 +304,8 @@ def marginal_nll(
     """
     if not hasattr(structure, "log_prob_within"):
         raise TypeError(
-            "structure: the likelihood of a set needs a structure that answers "
-            f"log_prob_within, {type(structure).__name__} does not"
+            "structure: the likelihood of a set needs a structure with "
+            f"log_prob_within, got {type(structure).__name__}"
             + training_hint(structure, "; LatentHinge needs only decode")
         )
     return -structure.log_prob_within(allowed)
@@ -382,7 +386,7 @@ def _latent_hinge(
 ) -> tuple[Tensor, Tensor | None]:
     if not hasattr(structure, "restrict"):
         raise TypeError(
-            "structure: the latent hinge needs a structure that answers restrict, "
+            "structure: the latent hinge needs a structure with restrict, "
             f"got {type(structure).__name__}{training_hint(structure)}"
         )
     sign = 0 if isinstance(cost, Tensor) else 1
@@ -404,6 +408,7 @@ def _latent_hinge(
         return _max_minus_gold(
             augmented, smoothing, double_double.decode(inside)[0], sign
         )
+    # maxima and remainders are subtracted separately: both maxima may be large
     soft, low, inner_exact = _l2_max(inside, smoothing)
     outer, high, outer_exact = _l2_max(augmented, smoothing)
     loss = clip_at_zero(high.minus(low) + (outer - soft), sign)
@@ -450,12 +455,13 @@ def max_l2(
     if valid is None:
         valid = scores > -torch.inf
     lowest = torch.finfo(scores.dtype).min
+    # relative to the maximum, so that differences of large scores keep their digits
     top = scores.detach().masked_fill(~valid, lowest).amax(-1, keepdim=True)
     below = (scores - top).masked_fill(~valid, 0)
-    # float64, so that no mu is too small for the dtype
+    # float64, so that no mu is too small against the scores
     z = below.detach().double().masked_fill(~valid, -torch.inf)
     ranked = z.sort(-1, descending=True).values
-    # (8): j is in the support while sum_{i <= j} (z_i - z_j) < mu
+    # eq. (8) of the source: j is in the support while sum_{i <= j} (z_i - z_j) < mu
     size = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype, device=z.device)
     sums = ranked.masked_fill(ranked == -torch.inf, 0).cumsum(-1)
     inside = (ranked > -torch.inf) & (sums - size * ranked < mu)
@@ -482,17 +488,18 @@ def topk_is_exact(
     if valid is None:
         valid = scores > -torch.inf
     last = scores[..., -1:]
-    max_k = (scores[..., :-1] - last).masked_fill(~valid[..., -1:], 0).sum(-1)
-    return ~valid[..., -1] | (mu <= max_k)
+    gap_sum = (scores[..., :-1] - last).masked_fill(~valid[..., -1:], 0).sum(-1)
+    # without a (k + 1)-th output, the k best are all outputs
+    return ~valid[..., -1] | (mu <= gap_sum)
 
 
 def _divide_by_mu(
     structure: Any, mu: float, augment: Callable[[Any], Augmented]
 ) -> tuple[Any, Augmented] | None:
-    """The structure with potentials over mu, and ``augment`` of it.
+    """Return the structure with potentials divided by mu, and ``augment`` of it.
 
-    None where these leave the range of scores: smoothing then moves the maximum by less
-    than a rounding.
+    None if these leave the range of scores: smoothing then changes the maximum by less
+    than its rounding error.
     """
     _require_sum(structure)
     if mu * LIMIT < 1 or _becomes_forbidden(structure, mu):
@@ -501,30 +508,31 @@ def _divide_by_mu(
         scaled = structure if mu == 1 else structure.scale(1 / mu)
         return scaled, augment(scaled)
     except ValueError as error:
+        # scale and augment raise these for numbers out of the range of scores
         if not str(error).startswith(("factor:", "cost:")):
             raise
         return None
 
 
 def _make_augment(cost: Tensor | None, mu: float) -> Callable[[Any], Any]:
-    """Adds ``cost / mu`` to a structure."""
+    """Return a function that adds ``cost / mu`` to the potentials of a structure."""
     return lambda x: x if cost is None else x.augment(cost / mu)
 
 
 def _becomes_forbidden(structure: Any, mu: float) -> bool:
-    """Whether a finite potential, over mu, would be one that forbids."""
+    """Return whether a finite potential divided by mu would count as forbidden."""
     if mu >= 1 or not hasattr(structure, "_potentials") or not is_eager():
         return False
     potentials = structure._potentials().values()
     min_score = -mu * LIMIT
-    # what is below -LIMIT forbids already, or is not read
+    # potentials below -LIMIT are forbidden already, or are not read
     return any(bool(((x <= min_score) & (x > -LIMIT)).any()) for x in potentials)
 
 
 def _max_minus_gold(
     structure: Structure, smoothing: Smoothing, gold: DoubleDouble, sign: int = 0
 ) -> tuple[Tensor, Tensor | None]:
-    """The maximum less ``gold``, smoothed or not; exact or not, of L2."""
+    """Return the (smoothed) maximum minus ``gold``; for L2 also the exact rows."""
     if isinstance(smoothing, L2):
         remainder, top, is_exact = _l2_max(structure, smoothing)
         _require_max_above_gold(structure, top, gold, sign)
@@ -538,33 +546,37 @@ def _max_minus_gold(
 def _require_max_above_gold(
     structure: Structure, best: DoubleDouble, gold: DoubleDouble, sign: int
 ) -> None:
-    """No maximum of a user's structure is below the true output; ours are tested."""
+    """Raise if the maximum of a user's structure is below the score of its gold output.
+
+    Structures of this package are tested and not checked.
+    """
     if is_eager_tensor(best.value):
-        both = best.value.detach(), gold.value.detach()
-        _require_max_not_below(structure, both, sign)
+        top_and_gold = best.value.detach(), gold.value.detach()
+        _require_max_not_below(structure, top_and_gold, sign)
 
 
 def _require_max_not_below(
-    structure: Structure, both: tuple[Tensor, Tensor], sign: int
+    structure: Structure, top_and_gold: tuple[Tensor, Tensor], sign: int
 ) -> None:
-    """Require it of highest scores and those of true outputs ``[B]``."""
+    """Raise if a highest score is below that of the gold output, both ``[B]``."""
     kind = type(structure)
     if not sign or kind.__module__.startswith("smoothsp."):
         return
-    top, user_max = both
-    slack = 1e3 * torch.finfo(top.dtype).eps * (1 + top.abs() + user_max.abs())
-    deficit = top < user_max - slack
+    top, gold = top_and_gold
+    # sums of a user's structure may be rounded in the dtype of the scores
+    slack = 1e3 * torch.finfo(top.dtype).eps * (1 + top.abs() + gold.abs())
+    deficit = top < gold - slack
     if bool(deficit.any()):
         row = int(deficit.int().argmax())
         raise ValueError(
             "structure: expected a highest score of at least that of the true output, "
-            f"{user_max[row].item():.9g} at row {row}, got {top[row].item():.9g} from "
+            f"{gold[row].item():.9g} at row {row}, got {top[row].item():.9g} from "
             f"{kind.__name__}; check it with smoothsp.testing.check_structure"
         )
 
 
 def _l2_max(structure: Structure, smoothing: L2) -> tuple[Tensor, DoubleDouble, Tensor]:
-    """The smoothed maximum less the maximum, this without a gradient, and exactness."""
+    """Return smoothed maximum minus maximum, the maximum (no gradient), exact rows."""
     listed = require_topk(structure)
     if smoothing.k == "exact":
         return _l2_until_exact(listed, smoothing.mu, smoothing.max_k)
@@ -575,7 +587,7 @@ def _l2_top_k(
     structure: TopKStructure, mu: float, k: int
 ) -> tuple[Tensor, DoubleDouble, Tensor]:
     scores, _, valid = double_double.decode_topk(structure, k + 1)
-    top = scores.map(lambda x: x[:, 0]).detach()
+    top = scores.map_leading_axes(lambda x: x[:, 0]).detach()
     below = scores.minus(top.unsqueeze(1))
     value, _ = max_l2(below[:, :k], mu, valid[:, :k])
     return value, top, topk_is_exact(below.detach(), mu, valid)
@@ -584,7 +596,7 @@ def _l2_top_k(
 def _l2_until_exact(
     structure: TopKStructure, mu: float, max_k: int
 ) -> tuple[Tensor, DoubleDouble, Tensor]:
-    """Double k for the rows that are not exact yet; values come back in row order."""
+    """Double k for rows that are not exact yet; return values as ``_l2_max``."""
     if torch._C._are_functorch_transforms_active():
         raise TypeError(
             'smoothing: L2(mu, k="exact") needs values, which torch.func does not '
@@ -601,10 +613,11 @@ def _l2_until_exact(
     value, top, done = _l2_top_k(structure, mu, k)
     while k < max_k and not bool(done.all()):
         k = min(2 * k, max_k)
+        # only pending rows are decoded again
         rows = (~done).nonzero().squeeze(1)
-        recomputation, _, done_again = _l2_top_k(structure.select(rows), mu, k)
-        value = value.index_copy(0, rows, recomputation)
-        done = done.index_copy(0, rows, done_again)
+        new_values, _, newly_done = _l2_top_k(structure.select(rows), mu, k)
+        value = value.index_copy(0, rows, new_values)
+        done = done.index_copy(0, rows, newly_done)
     return value, top, done
 
 
@@ -614,8 +627,8 @@ def _l2_per_row(structure: Any, mu: float, max_k: int) -> tuple[Tensor, Tensor, 
 
 
 def check_smoothing(smoothing: Smoothing) -> Smoothing:
-    """``smoothing``, if it is one."""
-    # a tuple: torch.compile of PyTorch 2.6 knows no union of types
+    """Return ``smoothing`` if it is a valid one, else raise."""
+    # a tuple: torch.compile of PyTorch 2.6 does not support unions of types
     if smoothing is not None and not isinstance(smoothing, (Entropy, L2)):
         raise TypeError(
             f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
@@ -624,7 +637,7 @@ def check_smoothing(smoothing: Smoothing) -> Smoothing:
 
 
 def check_cost(cost: Cost) -> Cost:
-    """``cost``, if it is one."""
+    """Return ``cost`` if it is a valid one, else raise."""
     if isinstance(cost, str) and cost != "hamming":
         raise ValueError(f'cost: expected "hamming", None or a tensor, got {cost!r}')
     if cost is not None and not isinstance(cost, (str, Tensor)):
@@ -637,7 +650,7 @@ def check_cost(cost: Cost) -> Cost:
 def part_costs(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Tensor | None:
-    """The cost of each part, None for no cost."""
+    """Return the cost of each part, or None without a cost."""
     cost_scale = checks.as_nonnegative("cost_scale", cost_scale)
     check_cost(cost)
     if cost is None:
@@ -648,7 +661,7 @@ def part_costs(
 
 
 def hamming(structure: Structure, y: Tensor) -> Tensor:
-    """Hamming cost of each part."""
+    """Return the Hamming cost of each part."""
     if not hasattr(structure, "hamming"):
         raise TypeError(
             "cost: expected a structure with the method hamming, got"
@@ -661,13 +674,13 @@ def hamming(structure: Structure, y: Tensor) -> Tensor:
 def augment_by_cost(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Structure:
-    """The structure with the cost of each part added to its potentials."""
+    """Return the structure with the cost of each part added to its potentials."""
     scaled_cost = part_costs(structure, y, cost, cost_scale)
     return structure if scaled_cost is None else structure.augment(scaled_cost)
 
 
 def gold_score(structure: Structure, y: Tensor) -> DoubleDouble:
-    """Scores of the gold outputs, ``(batch,)``."""
+    """Return the scores of the gold outputs, ``(batch,)``."""
     score = double_double.score(structure, y)
     _require_row_values(score.value, y)
     return score
@@ -681,8 +694,8 @@ def _require_row_values(values: Tensor, y: Tensor) -> None:
 
 
 def require_topk(structure: Structure) -> TopKStructure:
-    """The structure, if it lists its K best outputs."""
-    # hasattr and not isinstance: torch.compile cannot look into protocols
+    """Return the structure if it has ``decode_topk``, else raise."""
+    # hasattr, not isinstance: torch.compile does not support protocols
     if not hasattr(structure, "decode_topk"):
         raise TypeError(
             "structure: the k best outputs need a structure with decode_topk, "

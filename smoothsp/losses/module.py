@@ -12,5 +12,5 @@ class Loss(nn.Module):
 
     @staticmethod
     def __prepare_scriptable__() -> NoReturn:
-        """Raise an error: what ``torch.jit.script`` calls first."""
+        """Raise a TypeError: ``torch.jit.script`` calls this method first."""
         raise TypeError(checks.NO_TORCHSCRIPT)

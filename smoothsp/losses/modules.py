@@ -108,7 +108,7 @@ class StructuralHinge(Loss):
         """
         batch_cost = self.cost if cost is None else cost
         scale = self.cost_scale
-        # not by nn.Module.__setattr__, which takes microseconds
+        # bypasses nn.Module.__setattr__, which takes microseconds
         vars(self)["exact"] = None
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
@@ -119,6 +119,7 @@ class StructuralHinge(Loss):
             if summed is not None:
                 return summed.violation(y, row_weight, scale if hamming else 0.0)
         args = structure, y, self.smoothing, batch_cost, scale
+        # a weighted sum inside the loss saves autograd nodes and kernel launches
         if self.reduction != "none":
             total, vars(self)["exact"] = functional.hinge(*args, row_weight)
             return total
@@ -212,7 +213,7 @@ class StructuredPerceptron(Loss):
         return reduce(functional.perceptron(structure, y), row_weight, self.reduction)
 
 
-# What a sum over the rows is computed from.
+# Methods whose results enter the sums over rows.
 _SUMMANDS = {
     "violation": {"decode", "score", "hamming", "augment"},
     "log_likelihood": {"log_prob", "log_partition", "score"},
@@ -220,12 +221,14 @@ _SUMMANDS = {
 
 
 def _as_summed(structure: Structure, reduction: Reduction, name: str) -> Summed | None:
-    """The structure, if it sums losses over its rows and this is wanted.
+    """Return the structure if its method ``name`` sums losses over rows, else None.
 
-    A subclass may override what is summed, but not the sum: then rows are computed.
+    A subclass may override a method whose results are summed, but not the sum. Then the
+    sum is computed from the rows.
     """
     if reduction == "none" or not isinstance(structure, Summed):
         return None
+    # the first class that defines the sum or one of its summands decides
     for kind in type(structure).__mro__:
         if name in vars(kind):
             return cast(Summed, structure)

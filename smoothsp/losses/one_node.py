@@ -1,16 +1,17 @@
-"""Losses of the structures of this package, each one node of a graph.
+"""Fused losses: a single autograd node for each loss of a structure.
 
-Where nothing traces, an engine answers what a loss asks, without a graph:
+In eager mode on the CPU, an engine computes the value of a loss without a graph:
 
     hinge       max_u <u, s> - mu / 2 (|u|^2 - 1) - s(y), with s the k best scores
     likelihood  mu (log sum_{y'} exp((s(y') + c(y')) / mu) - s(y) / mu)
 
-Their derivatives by the potentials are known with them, phi(y) what an output uses:
+and its gradient in the potentials, with phi(y) the part counts of an output:
 
     hinge       sum_k u_k phi(y_k) - phi(y)
-    likelihood  P(part) - phi(y), of the chain or circuit with (s + c) / mu
+    likelihood  P(part) - phi(y), P for the potentials (s + c) / mu
 
-Everything else, and what is differentiated twice, asks questions of ``functional``.
+All other cases, and second derivatives, use the differentiable operations of
+``functional``.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,9 +36,9 @@ from smoothsp.oracles._inference.row_losses import (
 )
 from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
-# Over a smaller mu, scores up to 64 and their costs might leave the range of scores.
+# Divided by a smaller mu, scores up to 64 or costs might leave the range of scores.
 SMALLEST_MU = 2.0**-20
-# A class that overrides one of these has it called.
+# A subclass that overrides one of these is not fused, so that its method is called.
 _METHODS = {
     *("decode", "decode_topk", "score", "log_prob", "log_partition"),
     *("augment", "scale"),
@@ -45,7 +46,7 @@ _METHODS = {
 
 
 def is_supported(structure: Any, *tensor: object) -> bool:
-    """Whether an engine may answer, and ``given`` are without a gradient."""
+    """Return whether an engine may compute the loss, and no tensor needs a gradient."""
     if not (is_eager() and getattr(structure, "_decoding_engine", None) is not None):
         return False
     for x in (*structure._potentials().values(), *tensor):
@@ -54,6 +55,7 @@ def is_supported(structure: Any, *tensor: object) -> bool:
     for x in tensor:
         if isinstance(x, Tensor) and x.requires_grad:
             return False
+    # classes up to the first of this package are the user's
     for kind in type(structure).__mro__:
         if kind.__module__.startswith("smoothsp."):
             return True
@@ -70,12 +72,13 @@ def of_chain(
     weight: Tensor | float,
     recomputation: Recomputation,
 ) -> tuple[Tensor, Tensor | None] | None:
-    """Weighted sum of smoothed hinges of a chain, and exact rows: one compiled call.
+    """Return the weighted sum of smoothed hinges of a chain, and exact rows.
 
-    None for other structures, and where scores or costs are large.
+    One call of a kernel. None for other structures, and if scores or costs are large.
     """
     if smoothing is None or not isinstance(structure, Chain):
         return None
+    # the kernel adds the Hamming cost of Chain itself
     if type(structure).hamming is not Chain.hamming:
         return None
     mu, k = smoothing.mu, 0
@@ -101,24 +104,24 @@ def hinge(
     weight: Tensor | float | None,
     recomputation: Recomputation,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """Hinges ``[B]``, or their weighted sum, and which rows are exact.
+    """Return hinges ``[B]`` or their weighted sum, exact rows, and scores.
 
-    Then the highest scores and those of y, ``[B]`` each in float64.
+    The scores are the highest scores and those of y, ``[B]`` each in float64.
 
     Parameters
     ----------
     structure
-        Gets the gradient.
-    wide, augmented
-        The structure, in float64 where that is needed, and this with costs.
+        Its potentials receive the gradient.
+    float64_structure, augmented
+        The structure, in float64 if scores are large, and this with costs.
     used
         Entries of the potentials that gold outputs use, ``[B, 1, U]``.
     never_negative
-        Whether no loss is below 0 by its formula.
+        Whether losses are >= 0 by their formula; rounding below 0 is clipped.
     weight
-        Of the rows; None for all losses.
-    again
-        Of the same value by differentiable questions.
+        Weight of each row; None returns the losses of the rows.
+    recomputation
+        Computes the same value by differentiable operations.
     """
     engine, weight = float64_structure._decoding_engine, _as_float64_weight(weight)
     k, mu = (0, 0.0) if smoothing is None else (int(smoothing.k), smoothing.mu)
@@ -140,10 +143,10 @@ def negative_log_likelihood(
     recomputation: Recomputation,
     never_negative: bool = True,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """``mu (log_partition of high - score of y in low)`` ``[B]``, or its weighted sum.
+    """Return ``mu (log_partition(high) - score(low, y))`` ``[B]``, or its weighted sum.
 
-    Then both of these, ``[B]`` each in float64. ``low`` and ``high`` are the structure
-    over mu, without and with costs; arguments as those of ``hinge``.
+    Also returns log-partition and score, ``[B]`` each in float64. ``low`` and ``high``
+    are the structure divided by mu, without and with costs. Arguments as for ``hinge``.
     """
     needs_grad = [
         any_requires_grad([x]) for x in structure._named_potentials().values()
@@ -155,6 +158,7 @@ def negative_log_likelihood(
     losses = negative_log_likelihoods(
         engine, low._decoding_engine, used, needs_grad, never_negative, factor
     )
+    # the kernels return the loss in units of mu; the factor of gradients has it
     if mu != 1:
         losses.value.mul_(mu)
     return _make_fused_node(
@@ -163,12 +167,12 @@ def negative_log_likelihood(
 
 
 def _as_float64_weight(weight: Tensor | float | None) -> Tensor | float | None:
-    """Weights in which products with strengths and gradients lose no digit."""
+    """Return weights in float64, so that their products are not rounded to float32."""
     return weight.double() if isinstance(weight, Tensor) else weight
 
 
 def summing(structure: Any) -> Any:
-    """The structure whose engines score and sum for a likelihood, None for none."""
+    """Return the structure whose engine computes likelihoods, or None."""
     return getattr(structure, "_likelihood_structure", None)
 
 
@@ -179,9 +183,10 @@ def _make_fused_node(
     weight: Tensor | float | None,
     recomputation: Recomputation,
 ) -> Tensor:
-    """The values of losses, or their sum; gradients reach the structure."""
+    """Return losses or their sum as one autograd node of the potentials."""
 
     def gradients(grad: Tensor, needs_grad: Sequence[bool]) -> Sequence[Tensor | None]:
+        # losses of rows have a gradient each, their sum has one number
         factors = grad if weight is None else grad.item() * weight
         return _grads_of_potentials(
             structure,
@@ -199,7 +204,7 @@ def _make_fused_node(
 
 
 def _computes_leaves(structure: Any) -> bool:
-    """Whether potentials of its engine are computed from its own."""
+    """Return whether the engine's potentials are computed from the structure's."""
     return bool(getattr(structure, "_leaves_are_computed", False))
 
 
@@ -209,15 +214,16 @@ def _grads_of_potentials(
     needs_grad: Sequence[bool],
     gradients: Callable[[Sequence[bool]], list[Tensor | None]],
 ) -> Sequence[Tensor | None]:
-    """Gradients by the potentials of a structure, from those by its engine's."""
+    """Return gradients in the potentials of a structure from those of its engine."""
     potentials = tuple(structure._named_potentials().values())
     if _computes_leaves(float64_structure):
         with torch.enable_grad():
+            # the engine's potentials once more, with a graph for the chain rule
             named = {
                 name: x.detach()
                 for name, x in float64_structure._named_potentials().items()
             }
-            leaf_needs_grad = [
+            differentiable = [
                 x.requires_grad_(want)
                 for x, want in zip(named.values(), needs_grad, strict=True)
                 if want
@@ -238,12 +244,12 @@ def _grads_of_potentials(
         leaf_grads = iter(
             torch.autograd.grad(
                 [x for x, _ in pairs],
-                leaf_needs_grad,
+                differentiable,
                 [g for _, g in pairs],
                 allow_unused=True,
             )
             if pairs
-            else [None] * len(leaf_needs_grad)
+            else [None] * len(differentiable)
         )
         grads = [next(leaf_grads) if want else None for want in needs_grad]
     else:

@@ -150,17 +150,18 @@ class LatentHinge(Loss):
         cost
             Costs of this batch; overrides the constructor's.
         """
-        user_weight = self.cost if cost is None else cost
+        batch_cost = self.cost if cost is None else cost
         row_weight = row_weights(
             structure, allowed, weight, None, self.reduction, "allowed"
         )
+        # None unless this call smooths over the k best
         self.exact = None
         if isinstance(self.smoothing, L2):
             losses, self.exact = functional.latent_hinge_l2(
                 structure,
                 allowed,
                 self.smoothing,
-                cost=user_weight,
+                cost=batch_cost,
                 cost_scale=self.cost_scale,
             )
         else:
@@ -168,7 +169,7 @@ class LatentHinge(Loss):
                 structure,
                 allowed,
                 smoothing=self.smoothing,
-                cost=user_weight,
+                cost=batch_cost,
                 cost_scale=self.cost_scale,
             )
         return reduce(losses, row_weight, self.reduction)

@@ -25,9 +25,9 @@ from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_compiling
 
 Noise = Literal["normal", "gumbel"]
-# The mean of a Gumbel variable.
+# Euler's constant, the mean of a Gumbel variable.
 _EULER = 0.57721566490153286
-# Of the sum of gamma variables, which is infinite.
+# Number of terms of the series of gamma variables, which is infinite.
 _TERMS = 10
 
 
@@ -112,7 +112,7 @@ class Perturbed(ReadOnly):
         with torch.no_grad():
             # a cost has the shape of the noise; any output will do
             template = structure.hamming(structure.decode()[1])
-            # noise, its slope, the potentials with it, and the parts of the best
+            # memory: noise, its score function, noisy potentials, parts of the best
             checks.as_output_count(
                 "samples", samples, 4 * template.numel(), sampled=True
             )
@@ -125,12 +125,13 @@ class Perturbed(ReadOnly):
         )
         if self._multiplied is not None:
             scores = self._multiplied.repeat_interleave(self._n, 0)
+            # theta (exp(sigma Z - sigma^2 / 2) - 1): the mean of the factor is 1
             scores = scores.masked_fill(scores == -torch.inf, 0)
             cost = scores * torch.expm1(cost - self.sigma**2 / 2)
         values, ys = double_double.decode(float64_structure.augment(cost))
         B, n = len(template), self._n
-        self._values = values.map(lambda x: x.reshape(B, n, *x.shape[1:]))
-        # a row without parts has no size that could be left to be found
+        self._values = values.map_leading_axes(lambda x: x.reshape(B, n, *x.shape[1:]))
+        # explicit sizes: with empty rows, -1 would be ambiguous
         self.outputs = ys.reshape(len(template), self._n, *ys.shape[1:])
         with torch.no_grad():
             self._parts = (
@@ -143,7 +144,7 @@ class Perturbed(ReadOnly):
         return self._values.value.mean(1).to(self._parts.dtype)
 
     def _max_minus_gold(self, gold: DoubleDouble) -> Tensor:
-        """``maximum()`` less the score of an output of each row."""
+        """Return ``maximum()`` minus the scores of gold outputs, ``(batch,)``."""
         return self._values.minus(gold.unsqueeze(1)).mean(1).to(self._parts.dtype)
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
@@ -169,12 +170,13 @@ class Perturbed(ReadOnly):
 
 
 class _MarginalsEstimate(torch.autograd.Function):
-    """Average parts, with the estimated derivative in the scores of the outputs.
+    """Mean part counts, with an estimated derivative in the scores of the outputs.
 
-    ``d E[a] / d theta = E[a nu'(Z)^T] / sigma`` is symmetric, as F's second derivative:
-    so its product with a vector g is the average of the gradients of the outputs'
-    scores, weighted by ``<g, nu'(Z)> / sigma``. These factors have mean 0: less their
-    average, and with n - 1 for n, the estimate stays without bias and varies less.
+    ``d E[a] / d theta = E[a nu'(Z)^T] / sigma`` is symmetric, being the Hessian of F.
+    Its product with a vector g is the mean of the gradients of the outputs' scores,
+    weighted by ``<g, nu'(Z)> / sigma``. These weights have mean 0. Subtracting their
+    sample mean, with n - 1 in place of n, leaves the estimate unbiased and reduces its
+    variance.
     """
 
     @staticmethod
@@ -197,12 +199,13 @@ class _MarginalsEstimate(torch.autograd.Function):
 
 
 class _MultiplicativeEstimate(torch.autograd.Function):
-    """Average parts under multiplicative noise, with their estimated derivative.
+    """Mean part counts under multiplicative noise, with an estimated derivative.
 
     A potential theta times ``exp(sigma Z - sigma^2 / 2)`` has a log-normal
     distribution. The derivative of its log-density in theta is ``Z / (sigma theta)``.
-    So a vector g times the derivative of the shares is ``E[<g, a> Z_j] / (sigma
-    theta_j)``; ``<g, a>`` is less its average, as above.
+    So a vector g times the derivative of the mean counts is ``E[<g, a> Z_j] / (sigma
+    theta_j)``. The sample mean of ``<g, a>`` is subtracted, as in
+    ``_MarginalsEstimate``.
     """
 
     @staticmethod
@@ -323,25 +326,26 @@ def _relaxed_losses(
     noise: Noise,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Mean maximum of the relaxation under noise, less the score of y."""
+    """Return the mean maximum of the relaxation under noise minus the score of y."""
     with torch.no_grad():
         z = draw_noise(graph.hamming(y), samples, noise, generator)[0]
+    # decode of a relaxation returns its maximum, an upper bound of the exact one
     values = repeat_rows(graph, samples).augment(sigma * z.flatten(0, 1)).decode()[0]
     losses: Tensor = values.reshape(-1, samples).mean(1) - gold.value
     return losses
 
 
 def seeded(device: torch.device, seed: int | Tensor | None) -> torch.Generator | None:
-    """A generator with this seed, or None for that of PyTorch."""
+    """Return a generator with this seed, or None for the global one of PyTorch."""
     if seed is None:
         return None
     return torch.Generator(device).manual_seed(int(seed))
 
 
 def seed_in_graph(seed: int | None) -> int | Tensor | None:
-    """The seed, or in a graph one drawn in place of None.
+    """Return the seed; in a compiled graph, a random seed in place of None.
 
-    There the noise is drawn again for a gradient.
+    A compiled graph recomputes the noise in its backward pass.
     """
     if seed is None and is_compiling():
         return torch.randint(2**63 - 1, (), device="cpu")
@@ -355,7 +359,7 @@ def draw_noise(
     generator: torch.Generator | None,
     kappa: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
-    """Noise ``(batch, n, ...)`` of mean 0, and the slope of -log of its density.
+    """Return noise ``(batch, n, ...)`` of mean 0, and ``-d log density / dz`` of it.
 
     The sum of gamma variables ``sum_i Gamma(1 / kappa, kappa / i) / kappa`` has no
     density in closed form; kappa of them add up to a Gumbel variable.
@@ -371,11 +375,12 @@ def draw_noise(
         terms: Tensor = torch._standard_gamma(size, generator=generator)
         # Gamma(1 / kappa) with scale kappa / i has mean 1 / i
         return (terms * kappa - 1).div(rate).sum(-1) / kappa, None
+    # Gumbel noise is -log(-log u); u = 0 would give -inf
     min_uniform = torch.finfo(blank.dtype).tiny
     uniform = torch.rand(shape, generator=generator, dtype=dtype, device=device)
     uniform = uniform.clamp(min=min_uniform)
     e = -uniform.log()
-    # a draw of 1 would be an infinite one
+    # a uniform sample of 1 would give infinite noise
     e = e.clamp(min=torch.finfo(blank.dtype).eps / 2)
     return -e.log() - _EULER, 1 - e
 
@@ -383,7 +388,7 @@ def draw_noise(
 def check_noise(
     samples: int, sigma: float, noise: Noise, multiplicative: bool = False
 ) -> None:
-    """Settings of perturbed maxima."""
+    """Raise if a setting of perturbed maxima is invalid."""
     checks.as_positive_int("samples", samples)
     checks.as_positive("sigma", sigma)
     if noise not in get_args(Noise):
@@ -395,7 +400,7 @@ def check_noise(
 
 
 def check_seed(seed: int | None) -> int | None:
-    """The seed as an int, or None."""
+    """Return the seed as an int, or None."""
     if seed is None:
         return None
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):

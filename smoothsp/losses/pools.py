@@ -105,13 +105,14 @@ class _PoolLoss(Loss):
                 "pool: expected outputs (number, ...) or (batch, number, ...) for y "
                 f"{tuple(y.shape)}, got {tuple(outputs.shape)}"
             )
+        # the best output first, so that one call scores all
         ys = torch.cat([y[:, None], outputs], 1)
         float64_structure, was_float32 = float64_if_large(structure)
         predicted = score_outputs(float64_structure, ys)
         true = _true_scores(structure, ys, true_scores)
-        # of each output of the pool over the best one: predicted, and in truth
-        first = predicted.map(lambda x: x[:, :1])
-        score_gap = predicted.map(lambda x: x[:, 1:]).minus(first)
+        # gaps of the pool's outputs to the best one, in predicted and in true scores
+        first = predicted.map_leading_axes(lambda x: x[:, :1])
+        score_gap = predicted.map_leading_axes(lambda x: x[:, 1:]).minus(first)
         score_gap = score_gap.float() if was_float32 else score_gap
         losses = self._losses(score_gap, true[:, 1:] - true[:, :1])
         return reduce(losses, row_weight, self.reduction)
@@ -259,6 +260,7 @@ class ListwiseRanking(_PoolLoss):
     def _losses(self, score_gap: Tensor, true_gap: Tensor) -> Tensor:
         target = (true_gap / self.temperature).softmax(1)
         log_probs = (score_gap / self.temperature).log_softmax(1)
+        # without the mask, 0 times -inf would be NaN
         return -torch.where(target > 0, target * log_probs, 0).sum(1)
 
     def extra_repr(self) -> str:
@@ -267,7 +269,7 @@ class ListwiseRanking(_PoolLoss):
 
 
 def _true_scores(structure: Structure, ys: Tensor, true_scores: Tensor) -> Tensor:
-    """True scores ``(batch, k)`` of outputs ``(batch, k, ...)``."""
+    """Return the true scores ``(batch, k)`` of outputs ``(batch, k, ...)``."""
     B, k = ys.shape[:2]
     parts = part_counts(repeat_rows(structure, k), ys.flatten(0, 1))
     parts = parts.reshape(B, k, *parts.shape[1:])

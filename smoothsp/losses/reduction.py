@@ -14,7 +14,7 @@ Reduction = Literal["none", "sum", "mean", "token_mean"]
 
 
 def check_reduction(reduction: Reduction) -> Reduction:
-    """The reduction, if there is one of that name."""
+    """Return the reduction if its name is valid, else raise."""
     if reduction not in get_args(Reduction):
         raise ValueError(
             f"reduction: expected one of {get_args(Reduction)}, got {reduction!r}"
@@ -30,10 +30,10 @@ def row_weights(
     reduction: Reduction,
     truth: str = "y",
 ) -> Tensor | float:
-    """Factor of each example's loss before summation.
+    """Return the factor of each example's loss in the sum, ``(batch,)`` or a number.
 
-    Its own weight times the mean of its gold labels', over what the reduction says.
-    ``truth`` is what the loss calls ``y``.
+    The weight of the example, times the mean weight of its gold labels, divided by the
+    denominator of the reduction. ``truth`` is the name of y in error messages.
     """
     _require_structure(structure)
     # torch.compile does not find __len__ of a tensor before PyTorch 2.9
@@ -42,30 +42,30 @@ def row_weights(
             f"{truth}: expected an entry for each row of the batch, got "
             f"{'a number' if isinstance(y, Tensor) else type(y).__name__}"
         )
-    # outputs of a graph are a dict of those of its structures
+    # the output of a graph of structures is a dict of their outputs
     batch = len(next(iter(y.values()))) if isinstance(y, dict) else len(y)
     if weight is not None:
         lengths = structure.lengths
         batch = len(lengths)
         weight = checks.as_row_weights("weight", weight, batch, lengths.device)
         _require_finite("weight", weight)
-        # of unsigned numbers there is no negative, and of bool neither
+        # losses negate weights, which unsigned and bool tensors do not support
         if not weight.is_floating_point():
             weight = weight.double()
     if class_weight is not None:
         row_weight = _mean_class_weight(structure, y, class_weight)
-        # in float64, as float32 may have no room for the product
+        # in float64, as the product may overflow float32
         weight = row_weight if weight is None else row_weight * weight.double()
     if reduction in ("none", "sum"):
         return 1.0 if weight is None else weight
-    # an empty batch costs nothing
+    # an empty batch has loss 0
     if reduction == "mean" and weight is None:
         return 1 / max(batch, 1)
     lengths = structure.lengths
     if weight is None:
-        # a tensor, so that nothing waits for its value
+        # a tensor, so that no value is copied from the device
         return (1 / lengths.sum().clamp(min=1).double()).expand(batch)
-    # in float64, as float32 may have no room for the sum
+    # in float64, as the sum may overflow float32
     float64_weight = weight.double()
     count = (
         (float64_weight * lengths).sum()
@@ -81,11 +81,12 @@ def row_weights(
             "weight: expected weights whose sum fits float64, got weights up to "
             f"{weight.abs().max().item():.3g}; divide them by a number"
         )
+    # if all weights are 0 the loss is 0, not NaN
     return float64_weight / torch.where(count == 0, 1, count)
 
 
 def class_weights(value: object) -> Tensor | None:
-    """``value`` as real numbers ``(state,)``, or None."""
+    """Return ``value`` as real numbers ``(state,)``, or None."""
     if value is None:
         return None
     weights = checks.as_dense("class_weight", value)
@@ -106,8 +107,8 @@ def _require_finite(name: str, value: Tensor) -> None:
 
 
 def _require_structure(structure: object) -> None:
-    """Something that was meant as a structure."""
-    # hasattr and not isinstance: torch.compile cannot look into protocols
+    """Raise if the argument has no method of a structure."""
+    # hasattr, not isinstance: torch.compile does not support protocols
     if not hasattr(structure, "score") and not hasattr(structure, "log_prob_within"):
         hint = "; put scores into one" if isinstance(structure, Tensor) else ""
         raise TypeError(
@@ -117,7 +118,7 @@ def _require_structure(structure: object) -> None:
 
 
 def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:
-    """Mean weight of the gold labels of each row; 1 for a row without labels."""
+    """Return the mean weight of gold labels of each row; 1 for a row without labels."""
     counts = structure.label_counts(y)
     if class_weight.device != counts.device:
         raise TypeError(
@@ -129,17 +130,18 @@ def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) ->
             f"class_weight: expected (state,) = ({counts.shape[1]},), "
             f"got {tuple(class_weight.shape)}"
         )
+    # in float64: integer counts times float32 weights would be rounded
     labels = counts.sum(1, dtype=torch.float64)
     total = counts.double() @ class_weight.double()
     return torch.where(labels == 0, 1, total / labels.clamp(min=1))
 
 
 def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:
-    """Losses times ``row_weights``, added up unless the reduction is none."""
+    """Return losses times ``row_weights``, summed unless the reduction is "none"."""
     if isinstance(weight, Tensor):
         weight = weight.to(losses.dtype)
     row_values = losses * weight
-    # what weighs 0 adds 0, also where the gold output is forbidden
+    # rows of weight 0 add 0 even if their loss is infinite
     if not is_eager_tensor(row_values) or not bool(row_values.isfinite().all()):
         row_values = multiply_by_weight(losses, weight)
     return row_values if reduction == "none" else row_values.sum()

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 class _PositiveMu:
-    """``mu`` is checked whenever it is set: a schedule sets it between steps."""
+    """Base class that checks ``mu`` on each assignment, e.g. by a schedule."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "mu":

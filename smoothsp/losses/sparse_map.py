@@ -100,7 +100,7 @@ def _losses(
     raised = augment_by_cost(structure, y, cost, cost_scale)
     sparse = SparseMAP(raised, strength=strength, max_outputs=max_outputs)
     losses: Tensor = sparse._minus_score(gold) + sparse.strength / 2 * squares
-    # what rounding left below the bound 0; the gradient stays
+    # the loss is >= 0: rounding errors below 0 are clipped, but gradients are not
     if not isinstance(cost, Tensor):
         losses = losses + (-losses.detach()).clamp(min=0)
     return losses.float() if was_float32 else losses

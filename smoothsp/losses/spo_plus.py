@@ -79,7 +79,7 @@ class SPOPlus(Loss):
         gold = gold_score(structure, y)
         true = _true_score(structure, y, true_scores)
         try:
-            # twice the half, so that no structure has to double its potentials
+            # max [2 s - t] = 2 max [s - t / 2]: potentials need not be doubled
             augmented = structure.augment(true_scores / -2)
         except ValueError as error:
             if not str(error).startswith("cost:"):
@@ -88,8 +88,10 @@ class SPOPlus(Loss):
                 "true_scores: expected finite numbers where an output may use the part,"
                 f" of the size of the predictions; their halves as a {error}"
             ) from error
+        # double-double scores: the difference of large scores keeps its digits
         best, _ = double_double.decode(augmented)
         losses = 2 * best.minus(gold) + true
+        # the loss is >= 0: rounding errors below 0 are clipped, but gradients are not
         losses = losses + (-losses.detach()).clamp(min=0)
         losses = losses.float() if was_float32 else losses
         return reduce(losses, row_weight, self.reduction)
@@ -108,7 +110,7 @@ def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
 
 
 def check_true_scores(true_scores: Tensor, parts: Tensor) -> Tensor:
-    """True scores of the shape and dtype of an output's parts, without a gradient."""
+    """Return true scores of the shape and dtype of ``parts``, without a gradient."""
     true_scores = checks.as_potentials("true_scores", true_scores)
     checks.require_device("true_scores", true_scores, parts.device)
     if true_scores.shape != parts.shape:

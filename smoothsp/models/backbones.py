@@ -28,7 +28,7 @@ IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class _BackboneSpec:
-    """Where a classifier is cut, and the normalisation of its input."""
+    """The layers of a classifier that are used, and the normalisation of its input."""
 
     channels: int
     cut: Callable[[Any], nn.Sequential]

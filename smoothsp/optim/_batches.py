@@ -94,6 +94,7 @@ def sample_batches(
                 return
             yield batch
             num_steps += 1
+        # An iterable without batches would loop for ever.
         if steps is None or num_steps == num_steps_before:
             return
 
@@ -101,6 +102,7 @@ def sample_batches(
 def check_generator(generator: torch.Generator | None) -> torch.Generator:
     """Validate a generator; None makes one seeded from the global generator."""
     if generator is None:
+        # From the global generator, so that torch.manual_seed determines the order.
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         return torch.Generator().manual_seed(seed)
     if not isinstance(generator, torch.Generator):

@@ -67,8 +67,8 @@ def require_same_convexity(groups: Groups, weight_decay: float) -> None:
 def require_num_batches(num_batches: int | None, terms: int, steps: int) -> None:
     """Raise if num_batches differs by over 10 % from snapshot and epoch.
 
-    Snapshots may use larger batches than steps, so that one of both must agree. Within
-    10 % kappa changes by as little.
+    Snapshots may use larger batches than steps: one of both must agree. A deviation of
+    10 % changes kappa by about 10 %.
     """
     if num_batches is None or not terms or not steps:
         return

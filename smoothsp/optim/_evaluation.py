@@ -18,6 +18,7 @@ Closure = Callable[..., Any]
 def evaluate(optimizer: str, closure: Closure, params: Sequence[Tensor]) -> Any:
     """Call a closure that leaves fresh gradients in ``params``; return its loss."""
     for p in params:
+        # Set to None, not to zero: unused parameters are then recognised.
         p.grad = None
     with torch.enable_grad():
         loss = closure()
@@ -79,6 +80,7 @@ def depends_on(loss: Any, params: Sequence[Tensor]) -> bool:
     pending, visited = [loss.grad_fn], {loss.grad_fn}
     while pending:
         node = pending.pop()
+        # AccumulateGrad nodes hold their leaf as ``variable``
         if id(getattr(node, "variable", None)) in param_ids:
             return True
         following = {
@@ -105,6 +107,7 @@ def full_gradient(
     """
     device = params[0].device
     sums: list[Tensor | None] = [None] * len(params)
+    # float64: sums of many losses lose digits in float32.
     loss = torch.zeros((), dtype=torch.float64, device=device)
     examples, terms = 0.0, 0
     for call, weight in _iterate_weighted_terms(closure, batches, size):
@@ -226,6 +229,7 @@ def joint_norm(tensors: Sequence[Tensor]) -> float:
     if not tensors:
         return 0.0
     device = tensors[0].device
+    # Norms in float64: squares of float32 or float16 may overflow.
     norms = [
         tensor_norm.double().to(device)
         for tensor_norm in torch._foreach_norm(list(tensors))

@@ -47,6 +47,7 @@ def forward_ad_backends(module: nn.Module) -> Iterator[None]:
             setattr(library, "enabled", value)  # noqa: B010
 
     is_fastpath_enabled = torch.backends.mha.get_fastpath_enabled()
+    # Hooks are removed in reverse order, also after an error.
     with ExitStack() as stack:
         stack.callback(torch.backends.mha.set_fastpath_enabled, is_fastpath_enabled)
         torch.backends.mha.set_fastpath_enabled(False)
@@ -91,6 +92,8 @@ def double_backward_jvp(
     """
     differentiable = [output for output in outputs if output.requires_grad]
     with torch.enable_grad():
+        # Cotangents at 0: J^T c is linear, so that its derivative in c does not depend
+        # on c.
         c = [torch.zeros_like(output, requires_grad=True) for output in differentiable]
         vjps = torch.autograd.grad(
             differentiable, leaves, c, create_graph=True, allow_unused=True
@@ -124,6 +127,7 @@ def check_double_backward(outputs: list[Tensor], leaves: list[Tensor]) -> bool:
     generator = torch.Generator().manual_seed(0)
 
     def sample_like(like: Tensor) -> Tensor:
+        # float64 samples on the CPU: equal on all devices and dtypes.
         sample = torch.randn(like.shape, generator=generator, dtype=torch.float64)
         return sample.to(like)
 

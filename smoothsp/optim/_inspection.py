@@ -31,7 +31,7 @@ class BufferGuard:
 
     @contextmanager
     def restored(self, detect: bool) -> Iterator[None]:
-        """Restore the buffers on exit; with ``detect`` find the ones that change."""
+        """Restore the buffers on exit; with ``detect`` find those changed."""
         saved: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
 
         def save_buffers(module: nn.Module, _: Any) -> None:
@@ -40,6 +40,7 @@ class BufferGuard:
                     saved[module, name] = buffer, buffer.detach().clone()
 
         with ExitStack() as stack:
+            # Detection needs hooks on all modules, which is slow: once per epoch.
             if detect or self._changing is None:
                 self._changing = None
                 # Compiled code ignores hooks and warns about them.

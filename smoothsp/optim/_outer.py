@@ -50,6 +50,7 @@ def extrapolate(
     for p, param_state in zip(params, param_states, strict=True):
         if keep_older:
             param_state["older_center"] = param_state["center"]
+        # lerp(w_k, w_{k-1}, -beta) = w_k + beta (w_k - w_{k-1}) without a temporary.
         param_state["center"] = torch.lerp(p, param_state["iterate"], -beta)
         param_state["iterate"] = p.detach().clone()
 
@@ -57,6 +58,7 @@ def extrapolate(
 def regulariser(params: Sequence[Tensor], decays: Sequence[float]) -> float:
     """``lambda / 2 |w|^2``, each parameter with its own lambda."""
     return (
+        # Square roots first: the joint norm does not overflow where squares do.
         joint_norm([p * decay**0.5 for p, decay in zip(params, decays, strict=True)])
         ** 2
         / 2
@@ -86,6 +88,8 @@ def is_accurate(
         f + d + kappa * a
         for f, d, a in zip(loss_gradients, decay_gradients, offset, strict=True)
     ]
+    # For a (lambda + kappa)-strongly convex G, G(w) - min G <= |grad G|^2 / (2 (lambda
+    # + kappa)); (26) allows delta kappa / 2 |w - z|^2.
     allowed = (weight_decay + kappa) * delta * kappa * joint_norm(offset) ** 2
     # At the optimum both sides are rounding errors: compare with these.
     eps = max((torch.finfo(p.dtype).eps for p in params), default=0.0)

@@ -46,6 +46,8 @@ def average_gradients(params: Sequence[Tensor]) -> None:
             params, any_rank_has(has_gradient, params[0].device), strict=True
         ):
             if is_present:
+                # A parameter without gradient on one process still takes part in the
+                # collective.
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 dist.all_reduce(p.grad)
@@ -56,6 +58,7 @@ def require_equal(optimizer: str, params: Sequence[Tensor]) -> None:
     """Raise if parameters differ between processes."""
     if not is_distributed():
         return
+    # Norms instead of parameters: one number per tensor is communicated.
     norms = torch.stack([p.detach().norm().double() for p in params])
     largest, smallest = norms.clone(), norms.clone()
     dist.all_reduce(largest, dist.ReduceOp.MAX)

@@ -105,6 +105,7 @@ class Resumable(Optimizer):
             {*state_dict["names"]},
             {*_list_state_entries(state_dict["state"])},
         )
+        # Exact comparisons of paths: a loaded state must not silently drop tensors.
         for path in sorted(recorded_entries ^ param_state):
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
@@ -206,7 +207,7 @@ _VALIDATORS: dict[str, Callable[[Any], bool]] = {
     "alpha": lambda x: _is_positive(x) and x <= 1,
     **dict.fromkeys(("kappa", "mu_factor"), _is_positive),
     **dict.fromkeys(("mu", "start_mu", "weight_decay"), _is_finite),
-    # NaN after a step that was undone
+    # NaN after an undone step.
     **dict.fromkeys(("beta", "start_objective", "objective", "candidate"), _is_number),
     "lr": _is_nonnegative,
     **dict.fromkeys(("first_lr", "derived_lr"), _is_optional_positive),
@@ -252,10 +253,10 @@ class MuScheduleMixin(Resumable):
 
     @property
     def mu(self) -> float:
-        """Smoothing of the outer iteration in progress, or next; the bound loss's too.
+        """Smoothing of the current or next outer iteration, and of the bound loss.
 
-        Setting it scales what is left of the schedule. Set it between epochs: the full
-        gradient of an epoch belongs to one mu.
+        Setting it scales the rest of the schedule. Set it between epochs, because the
+        full gradient of an epoch belongs to one mu.
         """
         planned = self._mu_schedule().mu_at(self.progress["outer"] + 1)
         return planned * float(self.progress["mu_factor"])
@@ -266,8 +267,8 @@ class MuScheduleMixin(Resumable):
         planned = self._mu_schedule().mu_at(self.progress["outer"] + 1)
         if not planned:
             raise ValueError(
-                "mu: expected an optimizer built with smoothing= or mu=, got one "
-                "without smoothing"
+                "mu: expected an optimizer with the argument smoothing or mu, got "
+                "one without smoothing"
             )
         self.progress["mu_factor"] = value / planned
         self._mu_changed()

@@ -55,6 +55,7 @@ def require_same_structure(path: str, expected: Any, value: Any) -> None:
             raise _state_error(path, type_name(value))
         for number, expected_value in enumerate(expected):
             require_same_structure(f"{path}[{number}]", expected_value, value[number])
+    # ``bool`` is a subclass of int: compare types, not isinstance.
     elif type(expected) in (int, float):
         if not is_number(value) and (
             type(value) is not type(expected) or value != expected

@@ -92,6 +92,7 @@ class Subproblem:
             inner.end_epoch()
             for kind, examples in inner.oracle_calls.items():
                 self.calls[kind] = self.calls.get(kind, 0) + examples
+                # Counted once: the solver counts on in the next epoch.
                 inner.oracle_calls[kind] = 0.0
 
     def _step(self, inner: Optimizer, batch: Any) -> None:
@@ -124,5 +125,6 @@ class Subproblem:
             for group in self.groups
             for u in group["params"]
         ]
+        # Strong convexity: h(u) - min h <= |v|^2 / (2 lambda').
         convexity = min(group["weight_decay"] for group in self.groups)
         return joint_norm(subproblem_gradients) <= math.sqrt(2 * convexity * tolerance)

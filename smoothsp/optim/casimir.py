@@ -216,7 +216,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         self.progress.update(
             mu_factor=1.0,
             restarts=0,
-            # where the outer iteration started, and the mu it was taken with
+            # Objective at the start of the outer iteration, and its mu.
             start_objective=math.inf,
             start_mu=0.0,
             # of the last epoch, for the budget
@@ -226,6 +226,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         self.progress["weight_decay"] = _casimir_plan.min_weight_decay(
             self.param_groups
         )
+        # Theorem 16 needs (26) in every outer iteration, which only this rule tests.
         self.progress["proved"] = stop == "relative"
         self._mu_changed()
 
@@ -269,6 +270,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             groups = [*self.param_groups, {"weight_decay": decay}]
             _casimir_plan.require_same_convexity(groups, self.progress["weight_decay"])
         derived = self._derived_lr and "lr" not in param_group
+        # 0.0 marks a derived step size, None one of the user.
         param_group.setdefault("derived_lr", 0.0 if derived else None)
         param_group.setdefault("first_lr", None)
         super().add_param_group(param_group)
@@ -282,7 +284,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         )
 
     def _active_states(self) -> tuple[list[Tensor], list[dict[str, Any]], list[float]]:
-        """Parameters that move, what is kept for them, and their weight decay."""
+        """Parameters with gradients, their states, and their weight decays."""
         moving = [(p, g) for g in self.param_groups for p in self._active_params(g)]
         params = [p for p, _ in moving]
         decays = [group["weight_decay"] for _, group in moving]
@@ -319,6 +321,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             self._finish_outer()
         params, param_states, _ = self._active_states()
         kappa = self.progress["kappa"]
+        # Section 7.3.1: the minimiser follows the centre by kappa / (kappa + lambda).
         factor = kappa / (kappa + _casimir_plan.min_weight_decay(self.param_groups))
         _outer.move_to_start(params, param_states, self.warm_start, factor)
         loss = self._start_epoch(closure, batches, size)
@@ -328,7 +331,9 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         if self.warm_start == "restart" and self._has_objective_increased(objective):
             _outer.restart(params, param_states)
             self.progress["restarts"] += 1
+            # Theorem 16 does not cover restarts.
             self.progress.update(alpha=self.schedule.alpha_0, beta=0.0, proved=False)
+            # w_{k-1} is not the snapshot of an iterator, which can be read only once.
             if not isinstance(batches, Iterator):
                 loss = self._start_epoch(closure, batches, size)
                 objective = loss + _outer.regulariser(params, decays)
@@ -336,9 +341,9 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         return loss
 
     def _has_objective_increased(self, objective: float) -> bool:
-        """Whether it is higher than where the outer iteration before this started."""
+        """Whether the objective exceeds that at the previous iteration's start."""
         previous_objective: float = self.progress["start_objective"]
-        # with more smoothing it is higher anyway
+        # A larger mu raises the smoothed objective by itself.
         if previous_objective == math.inf or self.mu > self.progress["start_mu"]:
             return False
         eps = max(
@@ -362,9 +367,9 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             self.progress["proved"] = False
             warnings.warn(
                 f"epochs: expected outer iteration {k} to reach its relative accuracy "
-                f"delta = {delta:.3g}, got no certificate after {max_epochs} epochs,"
-                " the most allowed; the bounds of the schedule no longer hold."
-                " Raise epochs, or find a better smoothness or lr",
+                f"delta = {delta:.3g}, got no certificate after the maximum of"
+                f" {max_epochs} epochs; the bounds of the schedule no longer hold."
+                " Raise epochs, or choose a better smoothness or lr",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -384,7 +389,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         return _casimir_plan.compute_step_size(group)
 
     def _add_prox_gradient(self, v: list[Tensor], params: list[Tensor]) -> None:
-        """Add the gradient of the proximal term."""
+        """Add ``kappa (w - z)``, the gradient of the proximal term."""
         kappa = self.progress["kappa"]
         torch._foreach_add_(v, params, alpha=kappa)
         torch._foreach_add_(v, [self.state[p]["center"] for p in params], alpha=-kappa)
@@ -416,6 +421,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
         alpha_k = next_alpha(alpha, kappa, next_kappa, decay)
         beta = extrapolation(alpha, alpha_k, kappa, next_kappa, decay)
         params, param_states, _ = self._active_states()
+        # z_{k-2} is only needed for these starting points.
         keep_older = self.warm_start in ("restart", "extrapolation")
         _outer.extrapolate(params, param_states, beta, keep_older)
         self.progress.update(outer=k, inner=0, alpha=alpha_k, beta=beta)

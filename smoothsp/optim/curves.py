@@ -3,12 +3,12 @@
 import io
 import math
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from smoothsp import atomic_files
 from smoothsp.optim import _checks
 
 # Lower limit of a band on a logarithmic axis, as a fraction of the median.
@@ -59,6 +59,7 @@ def median_band(runs: Sequence[Sequence[CurvePoint]]) -> Band:
         if not all(run_prefixes):
             continue
         values = sorted(run[-1].y for run in run_prefixes)
+        # A curve ends where one of its seeds diverges; NaN is skipped.
         if not all(map(math.isfinite, values)):
             if any(map(math.isinf, values)):
                 break
@@ -127,8 +128,19 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
     bands = {name: median_band(panel.curves.get(name, [])) for name in names}
     upper_values = [y for band in bands.values() for y in band.high]
     logarithmic = panel.logarithmic and any(y > 0 for y in upper_values)
+    axes.set(xlabel=panel.x, ylabel=panel.y)
     for index, (name, band) in enumerate(bands.items()):
+        # Ten colours, twenty distinct curves by line style.
+        style = {"color": f"C{index % 10}", "ls": "-" if index < 10 else "--"}
         if logarithmic:
+            zeros = [x for x, y in zip(band.x, band.y, strict=True) if y <= 0]
+            if zeros:
+                axes.set_ylabel(f"{panel.y} (▽: ≤ 0)")
+                # Heights of this transform are fractions of the panel.
+                edge = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+                edge |= {"label": name if len(zeros) == len(band.y) else "_nolegend_"}
+                heights = [0.0] * len(zeros)
+                axes.plot(zeros, heights, "v", c=style["color"], mfc="none", **edge)
             positive = [k for k, y in enumerate(band.y) if y > 0]
             band = Band(*([column[k] for k in positive] for column in band))
         x, y, low, high = band
@@ -136,13 +148,10 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
             continue
         if logarithmic:
             low = [max(a, _MIN_BAND_RATIO * b) for a, b in zip(low, y, strict=True)]
-        # Ten colours, twenty distinct curves by line style.
-        style = {"color": f"C{index % 10}", "ls": "-" if index < 10 else "--"}
         marker = "o" if len(x) == 1 else "." if len(x) <= _MAX_MARKERS else ""
         axes.plot(x, y, marker=marker, ms=4, lw=1.4, label=name, **style)
         if low != high:
             axes.fill_between(x, low, high, color=style["color"], alpha=0.18, lw=0)
-    axes.set(xlabel=panel.x, ylabel=panel.y)
     if panel.title:
         axes.set_title(panel.title, fontsize=10)
     if logarithmic:
@@ -167,4 +176,9 @@ def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically; make its folder, raise if the path is no file."""
     require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_files.replace(path, content)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -95,7 +95,7 @@ class Linearised(nn.Module):
             )
         if not linearised_params:
             raise ValueError("model: expected parameters that require grad, got none")
-        # in a list, for it is no submodule of this one
+        # In a list: an attribute would register the model as a submodule.
         self._model = [model]
         self.names = list(linearised_params)
         self.linearisation_point = list(linearised_params.values())
@@ -119,7 +119,7 @@ class Linearised(nn.Module):
             zip(self.variables, self.linearisation_point, strict=True)
         ):
             if u.dtype != p.dtype or u.device != p.device:
-                # the module was moved
+                # The module was moved to another dtype or device.
                 u.data, u.grad = torch.empty_like(p), None
             if start is None:
                 u.zero_()
@@ -140,7 +140,7 @@ class Linearised(nn.Module):
             return self._evaluate_linearised(model, args, kwargs)
         with torch.no_grad():
             flat, spec = _flatten(model(*args, **kwargs))
-        # leaves, so that a closure can still call backward()
+        # Outputs become leaves, so that a closure can still call backward().
         detached = [leaf.detach() if _is_float(leaf) else leaf for leaf in flat]
         for leaf in detached:
             if _is_float(leaf):
@@ -156,6 +156,7 @@ class Linearised(nn.Module):
         tangents: Sequence[Tensor | None]
         random = RandomState(self.linearisation_point)
         failure: RuntimeError | None = None
+        # Forward mode needs no backward pass; its primal part has the adjoint's graph.
         if not self._uses_double_backward:
             try:
                 flat, spec, tangents = self._jvp_by_forward_mode(
@@ -163,6 +164,7 @@ class Linearised(nn.Module):
                 )
             except RuntimeError as error:
                 failure = error
+                # The failed pass has used random numbers: dropout must repeat its mask.
                 random.restore()
         if self._uses_double_backward or failure is not None:
             leaves = [p.detach().requires_grad_() for p in self.linearisation_point]
@@ -171,6 +173,9 @@ class Linearised(nn.Module):
             floats = [leaf for leaf in flat if _is_float(leaf)]
             try:
                 if failure is not None:
+                    # Only if the second derivative in reverse mode exists is the
+                    # failure one of forward mode; otherwise the error of the closure or
+                    # model is raised unchanged.
                     if not _forward_mode.check_double_backward(floats, leaves):
                         raise failure
                     self._uses_double_backward = True
@@ -185,6 +190,7 @@ class Linearised(nn.Module):
             for theta, tangent in zip(outputs, tangents, strict=True)
         )
         if needs_graph:
+            # u receives the gradient of w: both are displaced equally.
             values = _Adjoint.apply(values, outputs, leaves, *self.variables)
         remaining_values = iter(values)
         merged = [next(remaining_values) if _is_float(leaf) else leaf for leaf in flat]
@@ -236,7 +242,7 @@ class Linearised(nn.Module):
 
 
 class _Adjoint(torch.autograd.Function):
-    """The values, with the adjoint of the Jacobian as their gradient in u."""
+    """Identity of the values whose backward pass is the adjoint J^T, for u."""
 
     @staticmethod
     def forward(
@@ -260,6 +266,7 @@ class _Adjoint(torch.autograd.Function):
         ]
         if not pairs:
             return (None, None, None, *(None for _ in ctx.leaves))
+        # The graph is retained: a closure may call backward() for several losses.
         vjps = torch.autograd.grad(
             [theta for theta, _ in pairs],
             ctx.leaves,

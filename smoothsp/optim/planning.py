@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from smoothsp.optim import _checks
 from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa, svrg_steps
 
-# a prediction beyond this is "never"
+# Bounds that need more iterations are never reached.
 _MAX_ITERATIONS = 2**60
 
 
@@ -31,10 +31,10 @@ class Plan:
     --------
     >>> from smoothsp.optim import CasimirSVRG, plan
     >>> import torch
-    >>> found = plan(eps=0.1, n=1000, weight_decay=1e-3, A=4.0, D=0.5, gap=1.0)
+    >>> p = plan(eps=0.1, n=1000, weight_decay=1e-3, A=4.0, D=0.5, gap=1.0)
     >>> w = torch.nn.Parameter(torch.zeros(2))
-    >>> settings = {"smoothness": found.smoothness, "weight_decay": 1e-3}
-    >>> CasimirSVRG([w], schedule=found.schedule, **settings).schedule is found.schedule
+    >>> settings = {"smoothness": p.smoothness, "weight_decay": 1e-3}
+    >>> CasimirSVRG([w], schedule=p.schedule, **settings).schedule is p.schedule
     True
     """
 
@@ -76,14 +76,16 @@ def plan(
     D
         Range of the smoothing: ``log m`` (entropy over m outputs), 1/2 (l2).
     gap
-        Bound on ``F(w_0) - min F``; ``F(w_0)`` is one, as hinges are not negative.
+        Upper bound of ``F(w_0) - min F``, such as ``F(w_0)``, as hinges are not
+        negative.
     distance
-        Bound on ``|w_0 - w*|``; needed without weight decay.
+        Upper bound of ``|w_0 - w*|``; required without weight decay.
     mu
         None: constant smoothing, ``eps / (10 D)``, or ``eps / (20 D)`` without weight
-        decay (Prop. 29, 31). Given: smoothing that decreases from there (Prop. 30, 32).
+        decay (Prop. 29, 31). A number: initial smoothing, which decreases (Prop. 30,
+        32).
     kappa
-        None: the rule for it (Prop. 29, 31), or with ``mu`` the weight decay. Needed
+        None: the rule of Prop. 29 and 31, or with ``mu`` the weight decay. Required
         with ``mu`` and without weight decay.
 
     Notes
@@ -97,8 +99,8 @@ def plan(
     Examples
     --------
     >>> from smoothsp.optim import plan
-    >>> found = plan(eps=0.1, n=1000, weight_decay=1e-3, A=4.0, D=0.5, gap=1.0)
-    >>> found.mu, round(found.kappa, 3), found.outer_iterations
+    >>> p = plan(eps=0.1, n=1000, weight_decay=1e-3, A=4.0, D=0.5, gap=1.0)
+    >>> p.mu, round(p.kappa, 3), p.outer_iterations
     (0.02, 0.199, 94)
     """
     for name, value in (("eps", eps), ("A", A), ("D", D), ("gap", gap)):
@@ -117,6 +119,7 @@ def plan(
         )
     decreasing = mu is not None
     if mu is None:
+        # Prop. 29, 31: the bias of the smoothing, at most c mu D, takes a part of eps.
         mu = eps / ((10 if weight_decay else 20) * D)
     if kappa is None and not decreasing:
         kappa = svrg_kappa(A / mu, n, weight_decay)
@@ -144,7 +147,7 @@ def plan(
 def _count_outer_iterations(
     schedule: CasimirSchedule, eps: float, gap: float, distance: float, D: float
 ) -> int:
-    """The first k whose bound is at most eps, by doubling and halving."""
+    """First iteration whose bound is at most eps, by doubling, then bisection."""
 
     def is_accurate(k: int) -> bool:
         return schedule.bound(k, gap, distance, D) <= eps
@@ -155,7 +158,7 @@ def _count_outer_iterations(
         if high > _MAX_ITERATIONS:
             raise ValueError(
                 f"eps: expected more than {schedule.bound(high, gap, distance, D):g}, "
-                f"which this smoothing cannot undercut, got {eps}"
+                f"the limit of the bound with this smoothing, got {eps}"
             )
     low = high // 2
     while high - low > 1:
@@ -167,7 +170,8 @@ def _count_outer_iterations(
 def _count_inner_steps(
     schedule: CasimirSchedule, n: int, A: float, outer: int
 ) -> float:
-    """Sum over the outer iterations; the middle of blocks stands for long runs."""
+    """Expected SVRG steps of all outer iterations; up to 1000 blocks by midpoints."""
+    # Each level of svrg_steps varies slowly with k: midpoints suffice for an estimate.
     block = max(1, outer // 1000)
     total = 0.0
     for first in range(1, outer + 1, block):

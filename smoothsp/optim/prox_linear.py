@@ -259,6 +259,7 @@ class ProxLinear(MuScheduleMixin):
         _ranks.require_equal(self._name, linear.linearisation_point)
         objective = closure if objective is None else objective
         k, mu = self.progress["outer"] + 1, self.mu
+        # Equal batches before and after: their noise must not decide.
         before, terms = self._compute_objective(objective, batches, size)
         self._require_not_diverged(before)
 
@@ -281,8 +282,9 @@ class ProxLinear(MuScheduleMixin):
         for kind, examples in subproblem.calls.items():
             self.oracle_calls[kind] += examples
 
+        # u - u_0 = w - w_{k-1}: both differ from w by the constant c.
         displacement = linear.displacement()
-        # running statistics go with a candidate that is taken back
+        # An undone candidate also restores buffers, such as running statistics.
         moving = [*linear.linearisation_point, *linear.network.buffers()]
         saved = [(tensor, tensor.clone()) for tensor in moving]
         accepted = False
@@ -292,7 +294,7 @@ class ProxLinear(MuScheduleMixin):
             candidate, _ = self._compute_objective(objective, batches, size)
             if self.accept == "always":
                 self._require_not_diverged(candidate)
-            # one that is NaN is not better
+            # A NaN compares as False: the candidate is undone.
             accepted = candidate <= before or self.accept == "always"
         finally:
             if not accepted:
@@ -312,7 +314,7 @@ class ProxLinear(MuScheduleMixin):
         return float(self.progress["objective"])
 
     def _require_not_diverged(self, objective: float) -> None:
-        """Refuse one that is not finite, or ten times the first."""
+        """Raise if an objective is not finite, or ten times the first."""
         first = self.progress["first_objective"]
         if not math.isfinite(objective):
             raise RuntimeError(
@@ -329,7 +331,7 @@ class ProxLinear(MuScheduleMixin):
         )
 
     def _divergence_message(self, expected: str, observed: str) -> str:
-        """Say that training has diverged, with which steps, and what to try."""
+        """Error message for a run that diverged: observed value, steps, remedy."""
         sizes = ", ".join(f"{group['lr']:.3g}" for group in self.param_groups)
         return (
             f"{self._name}: expected {expected}, got {observed} in outer iteration "
@@ -338,7 +340,7 @@ class ProxLinear(MuScheduleMixin):
         )
 
     def _check_uses_model(self, closure: Closure) -> Closure:
-        """The closure, unless its loss is that of the network itself."""
+        """Return the closure with a check that its loss uses ``optimizer.model``."""
         linear = self.model
 
         def checked_closure(batch: Any) -> Any:
@@ -368,7 +370,7 @@ class ProxLinear(MuScheduleMixin):
                     f" returns {type(solver).__name__}"
                 )
             return solver
-        # a candidate that is worse is taken back whole
+        # Worse candidates are undone as a whole: no backtracking within them.
         return CasimirSVRG.const(
             groups, num_batches=terms, backtrack=None, generator=self.generator
         )
@@ -377,6 +379,7 @@ class ProxLinear(MuScheduleMixin):
         self, objective: Closure, batches: Iterable[Any], size: Size
     ) -> tuple[float, int]:
         """Mean loss of the network itself plus the regulariser; number of batches."""
+        # The network's outputs, detached, instead of its first-order model.
         self.model.exact = True
         try:
             with explain_divergence(

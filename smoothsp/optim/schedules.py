@@ -23,7 +23,7 @@ from typing import Protocol
 
 from smoothsp.optim._checks import nonnegative, positive
 
-# of its first value, so that a long run does not underflow in float32
+# Lower bound of mu / mu_1: a long run would underflow in float32.
 _MIN_MU_RATIO = 1e-12
 
 
@@ -94,10 +94,12 @@ class CasimirSchedule:
     @property
     def alpha_0(self) -> float:
         """The first alpha, in (0, 1)."""
+        # eq. (27) with lambda = 0 and alpha_{-1} = 1: alpha^2 = 1 - alpha.
         return self.root_q if self.weight_decay else (math.sqrt(5) - 1) / 2
 
     def kappa_at(self, k: int) -> float:
         """Weight of the proximal term of iteration k."""
+        # Without strong convexity kappa must grow as mu shrinks (corollary 20).
         harmonic = self.decreasing and not self.weight_decay
         return self.kappa * k if harmonic else self.kappa
 
@@ -149,7 +151,8 @@ def next_alpha(
 ) -> float:
     """``alpha_k`` from ``alpha_{k-1}``, ``kappa_k`` and ``kappa_{k+1}``: eq. (27).
 
-    The formula of the root avoids cancellation.
+    The positive root of ``x^2 + b x - c = 0`` as ``2 c / (b + sqrt(b^2 + 4 c))``, which
+    has no cancellation for b > 0.
     """
     c = (weight_decay + kappa) / (weight_decay + next_kappa) * alpha**2
     b = c - weight_decay / (weight_decay + next_kappa)
@@ -163,7 +166,10 @@ def extrapolation(
     next_kappa: float,
     weight_decay: float,
 ) -> float:
-    """``beta_k`` of ``z_k = w_k + beta_k (w_k - w_{k-1})``: eq. (29)."""
+    """``beta_k`` of ``z_k = w_k + beta_k (w_k - w_{k-1})``: eq. (29).
+
+    ``alpha`` is ``alpha_{k-1}``, ``alpha_next`` is ``alpha_k``.
+    """
     prox_weight = alpha * (kappa + weight_decay)
     return (
         prox_weight
@@ -215,11 +221,11 @@ def svrg_steps(
 
 
 def satisfies_theorem_16(schedule: Schedule, k: int, weight_decay: float) -> bool:
-    """Whether iteration k of a schedule, and its passage to the next, are covered."""
+    """Whether theorem 16 covers iteration k of a schedule and the step to k + 1."""
     kappa, mu, delta = schedule.kappa_at(k), schedule.mu_at(k), schedule.delta_at(k)
     if k == 1:
         min_alpha_squared = weight_decay / (weight_decay + kappa)
-        # a square root and its square are not the same number
+        # alpha_0 = sqrt(q) is rounded, so that its square may be below q.
         if not min_alpha_squared * (1 - 1e-12) <= schedule.alpha_0**2 < 1:
             return False
     is_nondecreasing = 0 < kappa <= schedule.kappa_at(k + 1)

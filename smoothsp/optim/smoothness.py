@@ -30,10 +30,12 @@ from smoothsp.optim._evaluation import (
 from smoothsp.optim._inspection import BufferGuard
 
 _NAME = "estimate_smoothness"
-# line searches, and how much L falls after one that went well: they settle
+# Line searches, and the factor of L after a sufficient decrease: eight of these undo a
+# doubling, so that L settles where one search in nine fails.
 _MIN_LINE_SEARCHES, _MAX_LINE_SEARCHES, _L_DECAY = 32, 256, 2 ** (-1 / 8)
-# power iterations of a batch: how many, the growth that ends them, what a largest
-# eigenvalue may have above them, and within which part of a step gradients differ
+# Power iterations per batch; they end when the estimate grows by less than 1 %. The
+# safety factor covers the largest eigenvalue. Differences are taken over 1/64 of a step
+# of length 1/L.
 _MAX_POWER_ITERATIONS, _MIN_GROWTH, _SAFETY_FACTOR, _STEP_DIVISOR = 16, 1.01, 1.1, 64
 
 
@@ -66,9 +68,9 @@ def estimate_smoothness(
     Returns
     -------
     float
-        The largest L of the second half of the steps, or 1.1 times the largest
-        curvature of a batch around the parameters, whichever is more. It holds for the
-        mu that the loss has now. At most twice the Lipschitz constant of the
+        The maximum of two estimates: the largest L of the second half of the steps, and
+        1.1 times the largest curvature of a batch around the parameters. It holds for
+        the current mu of the loss. It is at most twice the Lipschitz constant of the
         mini-batches' gradients, which may be far larger elsewhere. 0 if no batch has a
         gradient.
 
@@ -141,7 +143,7 @@ def estimate_smoothness(
 def _batches_until_settled(
     batches: Iterable[Any], search: "_LineSearch"
 ) -> Iterator[Any]:
-    """Batches until L has settled; in an iterator, what there is."""
+    """Yield batches until L has settled; an iterator is read only once."""
     while True:
         num_estimates, num_batches = len(search.L_history), 0
         for batch in batches:
@@ -158,7 +160,7 @@ def _batches_until_settled(
 def _evaluate(
     params: list[Tensor], closure: Closure, batch: Any
 ) -> tuple[float, list[Tensor]]:
-    """Loss of a batch and its gradient; 0 where it does not reach a parameter."""
+    """Loss of a batch and its gradient; 0 for parameters that it does not reach."""
     loss = evaluate(_NAME, lambda: closure(batch), params)
     require_gradient(_NAME, params, loss)
     _ranks.average_gradients(params)
@@ -179,7 +181,7 @@ def _evaluate_first(
 
 
 class _LineSearch:
-    """Steps of SGD, and the L of each: doubled where its promise was not kept."""
+    """SGD steps of length 1/L; L doubles if a step decreases the loss too little."""
 
     def __init__(self, params: list[Tensor], closure: Closure) -> None:
         self.params, self.closure = params, closure
@@ -188,7 +190,7 @@ class _LineSearch:
         self.L = 0.0
 
     def has_settled(self) -> bool:
-        """Whether the last promises were mostly kept."""
+        """Whether at least half of the last 16 steps decreased the loss enough."""
         num_searches = len(self.decrease_ok)
         return num_searches >= _MAX_LINE_SEARCHES or (
             num_searches >= _MIN_LINE_SEARCHES and sum(self.decrease_ok[-16:]) >= 8
@@ -202,16 +204,19 @@ class _LineSearch:
         square = joint_norm(gradient) ** 2
         if not square:
             return
+        # f >= 0 implies |grad f|^2 <= 2 L f for every L-smooth f.
         self.L = self.L or (square / (2 * value) if value > 0 else square)
         torch._foreach_add_(self.params, gradient, alpha=-1 / self.L)
         random.restore()
         new_value, _ = _evaluate(self.params, self.closure, batch)
         expected_decrease = square / (2 * self.L)
+        # A decrease below rounding error tests nothing.
         eps = max(torch.finfo(p.dtype).eps for p in self.params)
         rounding = 8 * eps * (abs(value) + abs(new_value))
         if expected_decrease <= rounding:
             return
         has_decreased = value - new_value >= expected_decrease - rounding
+        # Negated, so that a NaN is undone, too.
         if not new_value <= value:
             torch._foreach_copy_(self.params, start)
         if not has_decreased:
@@ -223,20 +228,20 @@ class _LineSearch:
 
 
 class _CurvatureEstimator:
-    r"""The most that a gradient turns: power iteration on its differences.
+    r"""Largest curvature of a loss, by power iteration on differences of gradients.
 
-    v becomes :math:`(\nabla f(w + h v) - \nabla f(w)) / h`, the product of the Hessian
-    and v but for terms of the order of h.
+    For a unit vector v, :math:`(\nabla f(w + h v) - \nabla f(w)) / h` is the product of
+    the Hessian and v, up to terms of order h.
     """
 
     def __init__(self, params: list[Tensor], closure: Closure, L: float) -> None:
         self.params, self.closure, self.L = params, closure, L
         generator = torch.Generator().manual_seed(0)
-        # batches turn alike: one's last direction is where the next begins
+        # Batches have similar curvature: the last direction of a batch starts the next.
         self.v = [torch.randn(p.shape, generator=generator).to(p) for p in params]
 
     def estimate_curvature(self, batch: Any) -> float:
-        """Curvature of a batch within a part of a step of length 1/L."""
+        """Curvature of a batch within 1/64 of a step of length 1/L."""
         start = [p.detach().clone() for p in self.params]
         random = RandomState(self.params)
         _, gradient = _evaluate_first(self.params, self.closure, batch)
@@ -255,9 +260,11 @@ class _CurvatureEstimator:
             joint_norm(start_gradient),
             max(torch.finfo(p.dtype).eps for p in self.params),
         )
+        # A step of at least 100 ulps of w: below it differences are rounding error.
         h = max(gradient_norm / (_STEP_DIVISOR * self.L), 100 * eps * joint_norm(start))
         if not h:
             return 0.0
+        # Include the gradient's own direction, along which SGD moves.
         if gradient_norm:
             torch._foreach_add_(
                 self.v, start_gradient, alpha=joint_norm(self.v) / gradient_norm
@@ -271,7 +278,8 @@ class _CurvatureEstimator:
             if curvature <= _MIN_GROWTH * previous:
                 break
             self.v = v
-        # found = curvature + jump / h where the gradient jumps at a kink: no curvature
+        # At a kink the quotient is c + jump / h. With q(h) and q(h / 2),
+        # 2 q(h) - q(h / 2) = c removes the jump.
         return min(
             curvature, max(0.0, 2 * curvature - joint_norm(gradient_difference(h / 2)))
         )

@@ -42,7 +42,7 @@ class SubgradientLR(LambdaLR):
     Notes
     -----
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    section 7.2, convex (``"step"``) and non-convex (the others).
+    section 7.2: ``"step"`` for convex losses, the other rules for non-convex losses.
 
     Examples
     --------
@@ -80,6 +80,7 @@ class SubgradientLR(LambdaLR):
 
 
 def _rate_after(steps: int, decay: str, t_0: int) -> float:
+    # The scheduler counts from 0, the rules from 1.
     return subgradient_rate(decay, steps + 1, t_0)
 
 

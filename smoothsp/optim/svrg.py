@@ -7,7 +7,7 @@ An epoch starts at a snapshot :math:`\tilde w` with the full gradient there, and
     w \leftarrow w - \gamma \, [\nabla f_B(w) - \nabla f_B(\tilde w)
         + \nabla f(\tilde w) + \lambda w]
 
-for one mini-batch B after the other. It ends at the mean of its iterates.
+for each mini-batch B in turn. It ends at the mean of its iterates.
 """
 
 import math
@@ -42,10 +42,10 @@ from smoothsp.optim._evaluation import (
 from smoothsp.optim._inspection import BufferGuard, refuse_scaled_gradients
 from smoothsp.optim._resumable import Resumable
 
-# of how many steps the mean rise counts
+# Number of consecutive steps whose mean increase triggers backtracking.
 LOSS_WINDOW = 3
-# rises of the last steps, since which step they and the average count, the loss at the
-# last snapshot and at the first, and how often steps were halved
+# ``rises``: increases of the last batch losses. ``since``: step at which the average
+# begins. ``full_loss``, ``first_loss``: losses at the last and at the first snapshot.
 _INITIAL_BACKTRACK: dict[str, Any] = {
     "rises": [],
     "since": 0,
@@ -101,9 +101,9 @@ class SVRG(Resumable):
     TypeError, ValueError
         For an argument outside its documented range.
     RuntimeError
-        If a closure leaves no gradient, a sparse one, or one that a ``GradScaler``
-        scaled. Also if the loss is not finite or ten times that of the first snapshot,
-        or if the parameters differ between processes.
+        If a closure leaves no gradient, a sparse gradient, or a gradient scaled by a
+        ``GradScaler``. Also if the loss is not finite or ten times that of the first
+        snapshot, or if the parameters differ between processes.
 
     Notes
     -----
@@ -158,7 +158,7 @@ class SVRG(Resumable):
             _checks.positive("backtrack", backtrack)
         self.backtrack = backtrack
         self._buffers = BufferGuard()
-        # what a trainer that calls step(closure) cannot say; see smoothsp.lightning
+        # Arguments of step that a trainer cannot pass; set by smoothsp.lightning.
         self._batch_info: dict[str, Any] = {}
         super().__init__(
             params,
@@ -209,7 +209,7 @@ class SVRG(Resumable):
         return self._start_epoch(closure, batches, size)
 
     def _match_device(self) -> None:
-        """Bring what is kept to the dtype and device that a module was moved to."""
+        """Convert the state to the dtype and device of its parameters."""
         for p, param_state in self.state.items():
             for name, x in param_state.items():
                 if x.dtype != p.dtype or x.device != p.device:
@@ -220,6 +220,7 @@ class SVRG(Resumable):
         self, closure: Closure, batches: Iterable[Any] | None, size: Size
     ) -> float:
         params = [p for group in self.param_groups for p in group["params"]]
+        # Processes must start from equal parameters: gradients are averages over them.
         _ranks.require_equal(self._name, params)
         with self._check_mu_read(), explain_divergence(params, self._divergence_error):
             loss, gradients, examples, terms = full_gradient(
@@ -231,6 +232,7 @@ class SVRG(Resumable):
         self.progress.update(full_loss=loss, first_loss=first, rises=[], since=0)
         for p, gradient in zip(params, gradients, strict=True):
             param_state = self.state[p]
+            # The gradient of a parameter that the loss does not reach is 0: no state.
             if gradient is None:
                 param_state.pop("full_gradient", None)
                 continue
@@ -243,7 +245,7 @@ class SVRG(Resumable):
         return loss
 
     def _require_not_diverged(self, loss: float) -> None:
-        """Refuse a loss that is not finite, or ten times that of the first snapshot."""
+        """Raise if a loss is not finite, or ten times that of the first snapshot."""
         first = self.progress["first_loss"]
         finite = math.isfinite(loss)
         if finite and not 0 < 10 * first < loss:
@@ -257,7 +259,7 @@ class SVRG(Resumable):
         )
 
     def _divergence_message(self, expected: str, observed: str) -> str:
-        """Say that training has diverged, with which steps, and what to try."""
+        """Error message for a run that diverged: observed value, steps, remedy."""
         sizes = ", ".join(f"{size:.3g}" for size in self.step_sizes)
         return (
             f"{self._name}: expected {expected}, got {observed} after "
@@ -266,7 +268,7 @@ class SVRG(Resumable):
         )
 
     def _check_mu_read(self) -> AbstractContextManager[None]:
-        """Around a full gradient: what a closure has to do besides."""
+        """Context of a full gradient; subclasses check the closure in it."""
         return nullcontext()
 
     def _extra_hint(self) -> str:
@@ -315,9 +317,13 @@ class SVRG(Resumable):
         params = [p for group in self.param_groups for p in group["params"]]
         active = [p for group in self.param_groups for p in self._active_params(group)]
         param_states = [self.state[p] for p in active]
+        # v = full gradient - gradient at the snapshot + gradient at the parameters:
+        # unbiased, and its variance vanishes as both points approach the minimum.
         v = [param_state["full_gradient"].clone() for param_state in param_states]
         snapshots = [param_state["snapshot"] for param_state in param_states]
         current_values = [p.clone() for p in active]
+        # Equal random numbers: with different dropout masks the gradients would not
+        # cancel.
         random = RandomState(active)
         try:
             _copy_into(active, snapshots)
@@ -332,6 +338,8 @@ class SVRG(Resumable):
         with explain_divergence(params, self._divergence_error):
             loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
+        # At the first step of an epoch both points are equal, so that the losses must
+        # be.
         if not self.progress["step"] and all(map(torch.equal, active, snapshots)):
             warn_if_different(
                 self._name, loss_at_snapshot, loss, at_snapshot is not None
@@ -350,9 +358,10 @@ class SVRG(Resumable):
     def _has_loss_increased(
         self, loss_at_snapshot: Any, loss: Any, params: list[Tensor]
     ) -> bool:
-        """Whether the last batches say that the iterates are worse than the snapshot.
+        """Whether the mean increase over the last batches exceeds ``backtrack``.
 
-        ``before`` and ``loss`` are those of one batch, at the snapshot and here.
+        ``loss_at_snapshot`` and ``loss`` are those of one batch at two points, so that
+        the noise of sampling cancels. All processes decide alike, on averaged losses.
         """
         if not params:
             return False
@@ -362,6 +371,7 @@ class SVRG(Resumable):
             )
             for loss_value in (loss_at_snapshot, loss)
         )
+        # A NaN at the iterate alone is undone below by backtracking.
         if not math.isfinite(snapshot_loss) or (
             self.backtrack is None and not math.isfinite(current_loss)
         ):
@@ -383,7 +393,7 @@ class SVRG(Resumable):
         )
 
     def _backtrack(self, snapshots: list[Tensor], params: list[Tensor]) -> None:
-        """Begin the epoch anew, with steps of half the length."""
+        """Return to the snapshot and halve the step size for the rest of the run."""
         _copy_into(params, snapshots)
         if self.averaging:
             _copy_into([self.state[p]["average"] for p in params], snapshots)
@@ -410,7 +420,7 @@ class SVRG(Resumable):
 
     @contextmanager
     def _side_evaluation(self, detect: bool) -> Iterator[None]:
-        """Evaluate where the parameters will not be: leave no trace in the modules."""
+        """Context of evaluations at the snapshot: restores buffers of modules."""
         scaler = refuse_scaled_gradients(self._name) if detect else nullcontext()
         with scaler, self._buffers.restored(detect):
             yield
@@ -434,11 +444,12 @@ class SVRG(Resumable):
         torch._foreach_add_(params, v, alpha=-step_size)
         if self.averaging:
             averages = [self.state[p]["average"] for p in params]
+            # Running uniform mean: average += (w - average) / t.
             num_averaged = self.progress["step"] - self.progress["since"]
             torch._foreach_lerp_(averages, params, 1 / num_averaged)
 
     def _check_num_steps(self, steps: int) -> None:
-        """Look at an epoch of so many steps before it begins."""
+        """Check the number of steps of an epoch before it begins; none here."""
 
     @property
     def step_sizes(self) -> list[float]:
@@ -446,6 +457,7 @@ class SVRG(Resumable):
         return [self._step_size(group) for group in self.param_groups]
 
     def _step_size(self, group: dict[str, Any]) -> float:
+        # Not by changing ``lr``: schedulers would overwrite or multiply it.
         halvings: int = self.progress["halvings"]
         return self._base_step_size(group) * 2.0**-halvings
 
@@ -454,7 +466,7 @@ class SVRG(Resumable):
         return float(group["lr"])
 
     def _add_prox_gradient(self, v: list[Tensor], params: list[Tensor]) -> None:
-        """Add the gradient of further regularisers: none."""
+        """Add the gradient of further regularisers; none here."""
 
     def _active_params(self, group: dict[str, Any]) -> list[Tensor]:
         return [
@@ -521,7 +533,7 @@ class SVRG(Resumable):
 
 
 def _add_gradients(totals: list[Tensor], params: list[Tensor], sign: int) -> None:
-    """A parameter that a mini-batch leaves out has gradient 0 there."""
+    """Add ``sign`` times the gradients of the parameters to ``totals``; None is 0."""
     for total, p in zip(totals, params, strict=True):
         if p.grad is not None:
             total.add_(p.grad, alpha=sign)

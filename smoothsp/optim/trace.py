@@ -16,7 +16,7 @@ from smoothsp.optim import _checks, curves
 from smoothsp.optim.curves import CurvePoint, Panel
 
 FIELDS = ("run", "seed", "seconds", "objective", "gap", "calls")
-# Of the columns of metrics.
+# Prefix of the columns of metrics.
 METRIC = "metric: "
 Value = float | torch.Tensor | Callable[[], Any]
 
@@ -26,12 +26,12 @@ class Point(NamedTuple):
 
     run: str
     seconds: float
-    """Since the run began, without the time that objectives took."""
+    """Seconds since the run began, without evaluations of objectives."""
     objective: float
     gap: float
-    """How far above the minimum the objective is at most; NaN if nobody knows."""
+    """Upper bound of the suboptimality; NaN if unknown."""
     calls: dict[str, float]
-    """Examples whose loss or gradient was asked for, by kind."""
+    """Number of examples with evaluations of loss or gradient, by kind."""
     seed: int = 0
     """Seed of the run."""
     metrics: Mapping[str, float] = {}
@@ -138,7 +138,8 @@ class Trace:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all points as CSV.
 
-        With a column for each kind of calls, their sum, and a column for each metric.
+        The columns are ``FIELDS``, then each kind of calls, then each metric. ``calls``
+        is the sum over the kinds.
         """
         kinds = sorted({kind for point in self.points for kind in point.calls})
         names = list(dict.fromkeys(x for point in self.points for x in point.metrics))
@@ -149,8 +150,10 @@ class Trace:
             numbers = (point.seconds, point.objective, point.gap, _total_calls(point))
             calls = [point.calls.get(kind, "") for kind in kinds]
             values = [point.metrics.get(name, "") for name in names]
+            # repr of floats is shortest and exact: reading gives equal numbers.
             row = [point.run, point.seed, *map(repr, numbers), *calls, *values]
             writer.writerow(row)
+        # Each record replaces the file atomically: a reader never sees a part of it.
         curves.write_file(Path(path), text.getvalue().encode())
 
     def draw(self, path: str | os.PathLike[str], lowest: float | None = None) -> None:
@@ -244,7 +247,7 @@ class Run:
         self.name, self.seed = key
         self._examples = examples
         self._counts: dict[str, float] = dict(before[0].calls) if before else {}
-        # what it was asked before is not of this run
+        # Earlier calls of this optimizer belong to other runs.
         initial_calls: dict[str, float] = getattr(optimizer, "oracle_calls", {})
         self._start = {} if resume else dict(initial_calls)
         self._counts_steps = not hasattr(optimizer, "oracle_calls")
@@ -306,17 +309,19 @@ class Run:
             self.name, seconds, value, gap_value, self.calls, *seed_and_metrics
         )
         self.trace.add(point)
+        # Evaluation takes no time of the run, kernels that it started included.
         self._start_time += self._now() - stopped
         return point
 
     def _now(self) -> float:
+        # CUDA kernels run asynchronously: synchronise the devices first.
         for device in self._devices:
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
     def _count_a_step(self, _: Any, args: Any, kwargs: Any) -> Any:
         """Count the step, or each of the evaluations that it makes of its closure."""
-        # by torch's own wrapper, the optimizer comes first among the arguments
+        # torch passes the optimizer as the first positional argument of the hook.
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._counts["iterate"] += self._examples

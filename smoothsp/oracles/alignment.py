@@ -83,8 +83,8 @@ class Alignment(CircuitStructure):
     >>> (y == 0)[0, :-1, :-1].nonzero().tolist()
     [[1, 0], [2, 1], [3, 2], [4, 3], [5, 4]]
 
-    Costs of gaps of the first sequence are one column more. An item that y matches
-    costs as much alone as in another match:
+    Here costs have an extra column for unmatched items of the first sequence. Leaving
+    an item unmatched that y matches costs as much as matching it differently:
 
     >>> class WithGaps(Alignment):
     ...     def augment(self, cost):
@@ -135,6 +135,7 @@ class Alignment(CircuitStructure):
             "gap_first": _as_gap_scores("gap_first", gap_first, match, N),
             "gap_second": _as_gap_scores("gap_second", gap_second, match, M),
         }
+        # affine gaps need three charts: used only if requested
         affine = gap_open is not None or gap_extend is not None
         if affine:
             gaps["gap_open"] = _as_gap_scores("gap_open", gap_open, match)
@@ -162,13 +163,14 @@ class Alignment(CircuitStructure):
         return (self.match, first, second, *affine), ()
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """The leaf of each move, and those of gaps that open or go on."""
+        """Leaves of the moves, and of opening or extending each gap."""
         used = super().leaves_used(labels)
         if "gap_open" not in self._row_potentials:
             return used
         moves = torch.nn.functional.pad(labels, (0, 1), value=-1)
         moves = moves.reshape(*labels.shape[:2], *self.shape)
         previous = torch.nn.functional.pad(moves, (1, 0, 1, 0), value=-1)
+        # a gap is extended if the move before it is of the same kind
         extends_gap = (moves == 1) & (previous[..., :-1, 1:] == 1)
         extends_gap |= (moves == 2) & (previous[..., 1:, :-1] == 2)
         is_gap = (moves == 1) | (moves == 2)
@@ -176,19 +178,19 @@ class Alignment(CircuitStructure):
         return torch.cat([used, torch.where(is_gap, leaf, -1).flatten(2)], 2)
 
     def outputs_of(self, labels: Tensor) -> Tensor:
-        """Moves of a path, and the end of both sequences."""
-        # no move goes on from the ends of both
+        """Outputs ``(batch, k, N + 1, M + 1)`` of labels, which lack the last entry."""
+        # no move starts at entry [N, M], so it has no label and is -1
         return super().outputs_of(torch.nn.functional.pad(labels, (0, 1), value=-1))
 
     def labels_of(self, y: Tensor) -> Tensor:
-        """Moves of a path, 3 everywhere for what is no path."""
+        """Labels of y: the move at each entry; all 3 if y is not a path."""
         moves = torch.where(is_within_lengths(y, self._sizes, 1), y, -1)
         down, right, previous_move = steps_between_labels(moves)
         is_step = (down == (previous_move != 2).long()) & (
             right == (previous_move != 1).long()
         )
         on_path = (is_step | (moves.flatten(2) == -1)).all(2)
-        # what is no path has a label that no move gives
+        # label 3 belongs to no leaf, so y is rejected as an output
         return torch.where(on_path[..., None], super().labels_of(y), 3)[..., :-1]
 
     @property
@@ -199,6 +201,7 @@ class Alignment(CircuitStructure):
     def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
         """Number of matched items of y, then unmatched ones of each sequence."""
         moves = self._labels_per_row(y)
+        # a match has one item of each sequence
         items = ((0, 2), (1, 1), (2, 1))
         counts = [
             items_per_move * (moves == move).sum(1) for move, items_per_move in items
@@ -209,10 +212,7 @@ class Alignment(CircuitStructure):
 def resolve_lengths(
     match: Tensor, lengths_first: Tensor | None, lengths_second: Tensor | None
 ) -> tuple[Any, Any]:
-    """Number of real items of both sequences, of scores ``(batch, N, M)``.
-
-    ``(batch,)`` each, or two numbers that stand for all rows.
-    """
+    """Lengths of both sequences: ``(batch,)`` each, or (N, M) if both are absent."""
     B, N, M = match.shape
     if lengths_first is None and lengths_second is None:
         return N, M
@@ -230,9 +230,10 @@ def resolve_lengths(
 
 
 def is_within_lengths(y: Tensor, sizes: Tensor | None, margin: int = 0) -> Tensor:
-    """Return True for entries of ``(batch, k, R, C)`` within ``sizes (batch, 2)``.
+    """Return True for entries of ``y (batch, k, R, C)`` within ``sizes (batch, 2)``.
 
-    With ``more`` the last of them, where both sequences end, is none.
+    With ``margin`` 1, arrays have one more row and column than items; the last corner,
+    where both sequences end, is excluded.
     """
     down, right = (torch.arange(x, device=y.device) for x in y.shape[2:])
     rows: Tensor | int = y.shape[2] - margin
@@ -246,16 +247,18 @@ def is_within_lengths(y: Tensor, sizes: Tensor | None, margin: int = 0) -> Tenso
 
 
 def steps_between_labels(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Steps from the preceding labelled entry to each of ``(batch, k, R, C)``.
+    """Offsets from the previous labelled entry of y, in row-major order, to each entry.
 
-    Steps down and to the right, and the label there, ``(batch, k, R C)``; to the first
-    entry from beside it.
+    Returns rows down, columns right, and the label of the previous entry, each
+    ``(batch, k, R C)`` for ``y (batch, k, R, C)``. The first labelled entry is measured
+    from a virtual entry left of [0, 0] with label 2 (one step right).
     """
     flat, C = y.flatten(2), y.shape[3]
     position = torch.arange(flat.shape[2], device=y.device)
     labelled = torch.where(flat != -1, position, -1)
     if not len(position):
         return labelled, labelled, labelled
+    # running maximum of labelled positions, shifted by one
     preceding = torch.nn.functional.pad(
         labelled.cummax(2).values[..., :-1], (1, 0), value=-1
     )
@@ -268,7 +271,7 @@ def steps_between_labels(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _as_gap_scores(
     name: str, value: Tensor | float | None, match: Tensor, *items: int
 ) -> Tensor:
-    """Scores ``(batch, items)``, or ``(batch,)``."""
+    """Expand gap scores to ``(batch, items)``, or ``(batch,)`` without ``items``."""
     size = len(match), *items
     if value is None:
         return match.new_zeros(size)
@@ -291,7 +294,11 @@ def _as_gap_scores(
 
 
 def _build_alignment(N: int, M: int) -> tuple[Circuit, Items]:
-    """``reach[i, j]``: all ways to where i and j items lie behind."""
+    """Build ``prefix[i, j]``: the sum over alignments of the first i and j items.
+
+    ``prefix[i, j] = prefix[i-1, j-1] match[i-1, j-1] + prefix[i-1, j] first[i-1, j]
+    + prefix[i, j-1] second[i, j-1]``, in the semiring of the circuit.
+    """
     c = Circuit()
     match, first, second = c.leaves(N, M), c.leaves(N, M + 1), c.leaves(N + 1, M)
     label = np.arange((N + 1) * (M + 1)).reshape(N + 1, M + 1)
@@ -299,12 +306,14 @@ def _build_alignment(N: int, M: int) -> tuple[Circuit, Items]:
         c.label(leaf, label[: leaf.shape[0], : leaf.shape[1]], move)
     prefix = c.chart(N + 1, M + 1)
     prefix[0, 0] = c.ONE
+    # row and column of NONE before the first ones: the recurrence needs no border cases
     padded = _pad_impossible(prefix)
     last_move = (
         _pad_impossible(match),
         _pad_impossible(first)[:, 1:],
         _pad_impossible(second)[1:],
     )
+    # entries of an anti-diagonal depend on the two before it only: one call for each
     for d in range(1, N + M + 1):
         i = np.arange(max(0, d - M), min(N, d) + 1)
         j = d - i
@@ -316,9 +325,11 @@ def _build_alignment(N: int, M: int) -> tuple[Circuit, Items]:
 
 
 def _build_affine_alignment(N: int, M: int) -> tuple[Circuit, Items]:
-    """``reach[i, j]``, of which ``ends[move]`` ended with that move.
+    """Build Gotoh's recurrence for affine gaps.
 
-    A gap goes on from an end of its own move, and opens from any other.
+    ``prefix_by_move[m, i, j]`` sums over alignments of the first i and j items that end
+    with move m, and ``prefix[i, j]`` over all of them. A gap is extended from
+    alignments that end with the same move, and opened after any other move.
     """
     c = Circuit()
     match, first, second = c.leaves(N, M), c.leaves(N, M + 1), c.leaves(N + 1, M)
@@ -334,6 +345,7 @@ def _build_affine_alignment(N: int, M: int) -> tuple[Circuit, Items]:
         _pad_impossible(first)[:, 1:],
         _pad_impossible(second)[1:],
     )
+    # by anti-diagonals, as without affine gaps
     for d in range(1, N + M + 1):
         i = np.arange(max(0, d - M), min(N, d) + 1)
         j = d - i
@@ -341,6 +353,7 @@ def _build_affine_alignment(N: int, M: int) -> tuple[Circuit, Items]:
         c.multiply(prefix_by_move[0, i, j], predecessor, last_move[0][i, j])
         for move, (di, dj) in ((1, (0, 1)), (2, (1, 0))):
             by_move = [_pad_impossible(x)[i + di, j + dj] for x in prefix_by_move]
+            # after a match, after the other gap (both open), after the same gap
             predecessors = np.stack([by_move[0], by_move[3 - move], by_move[move]], 1)
             gap = c.chart(len(i))
             c.define(gap, (predecessors, np.array([[open_gap, open_gap, extend_gap]])))
@@ -350,5 +363,5 @@ def _build_affine_alignment(N: int, M: int) -> tuple[Circuit, Items]:
 
 
 def _pad_impossible(items: Items) -> Items:
-    """Add an impossible row above and an impossible column to the left."""
+    """Prepend a row and a column of the item NONE, which no output has."""
     return np.pad(items, ((1, 0), (1, 0)), constant_values=Circuit.NONE)

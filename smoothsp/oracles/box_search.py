@@ -1,4 +1,4 @@
-"""The best boxes of an image."""
+"""Efficient subwindow search: the best boxes of an image by branch and bound."""
 
 import numpy as np
 import torch
@@ -72,8 +72,8 @@ class BoxSearch(SearchStructure):
     _cost_weight: Tensor
     row_attributes = ("_gold", "_cost_weight")
     _computed_attributes = row_attributes
-    _num_labels = 1
-    # a cost is that of a box, by what it has in common with the true one
+    _label_counts_width = 1
+    # 1 - IoU is not a sum over cells, so losses that add costs to parts are excluded
     _has_additive_cost = False
     output_description = (
         "first row, first column, last row, last column inside the image"
@@ -87,6 +87,7 @@ class BoxSearch(SearchStructure):
                 f"{tuple(cells.shape)}"
             )
         B, device = len(cells), cells.device
+        # without a cost its weight is 0, and the true box may be any
         self._gold = torch.zeros((B, 4), dtype=torch.int64, device=device)
         self._cost_weight = torch.zeros(B, dtype=torch.float64, device=device)
         super().__init__({"cells": cells}, (4,))
@@ -97,7 +98,7 @@ class BoxSearch(SearchStructure):
         return torch.ones_like(self._gold[:, 0])
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
-        # one kind of box
+        # all boxes have the one label 0
         return torch.zeros_like(y[..., :1])
 
     def _is_output(self, y: Tensor) -> Tensor:
@@ -118,8 +119,10 @@ class BoxSearch(SearchStructure):
         return self._score_float64(y)
 
     def _score_float64(self, boxes: Tensor) -> Tensor:
-        """Scores of boxes ``(batch, k, 4)`` in float64."""
+        """Scores ``(batch, k)`` of boxes ``(batch, k, 4)`` in float64."""
         rows, columns = self._row_and_column_masks(boxes)
+        # two matrix products with 0/1 masks, differentiable in the cells; -inf is
+        # handled apart, since 0 * -inf is NaN
         cells = self.cells.double()
         forbidden = cells.detach() == -torch.inf
         total = ((rows @ cells.masked_fill(forbidden, 0)) * columns).sum(2)
@@ -129,15 +132,15 @@ class BoxSearch(SearchStructure):
         return total + self._box_costs(boxes)
 
     def _box_costs(self, boxes: Tensor) -> Tensor:
-        """Costs added to the scores of boxes ``(batch, k, 4)``."""
+        """Costs ``(batch, k)`` added to the scores of boxes ``(batch, k, 4)``."""
         return self._cost_weight[:, None] * (1 - self._intersection_over_union(boxes))
 
     def costs(self, y: Tensor) -> Float[Tensor, "batch k"]:
-        """``c (1 - IoU)`` of boxes ``(batch, k, 4)``, c from ``augment``; 0 without."""
+        """Cost ``c (1 - IoU)`` of boxes ``(batch, k, 4)``; c = 0 before ``augment``."""
         return self._box_costs(self._checked_outputs(y)[0]).to(self.cells.dtype)
 
     def _row_and_column_masks(self, boxes: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows ``(batch, k, H)`` and columns ``(batch, k, W)`` of boxes."""
+        """Indicators of the rows ``(batch, k, H)`` and columns ``(batch, k, W)``."""
         H, W = self.cells.shape[1:]
         top, left, bottom, right = boxes[..., None].unbind(2)
         row = torch.arange(H, device=boxes.device)
@@ -163,7 +166,7 @@ class BoxSearch(SearchStructure):
         return (rows[:, 0, :, None] * columns[:, 0, None]).to(self.cells.dtype)
 
     def augment(self, cost: Tensor) -> "BoxSearch":
-        """The structure with ``c (1 - IoU)`` added to each box.
+        """Return the structure with ``c (1 - IoU)`` added to each box.
 
         ``cost`` is ``(batch, H, W)``: c in the cells of the true box and 0 elsewhere,
         as ``hamming`` returns for c = 1.
@@ -175,7 +178,7 @@ class BoxSearch(SearchStructure):
             raise ValueError(
                 "cost: expected a structure without a cost, got one that has a cost"
             )
-        # scores are linear in c, and say so to autograd
+        # c is read from the maximum, with gradient; where the box lies has none
         weight, cost = cost.flatten(1).amax(1).double(), cost.detach()
         c = cost.flatten(1).amax(1)
         inside = cost != 0
@@ -185,6 +188,8 @@ class BoxSearch(SearchStructure):
         other = self._with_potentials(self._row_potentials)
         other._gold = torch.stack([*first, *last], 1)
         other._cost_weight = weight
+        # the cost must be c on a box and 0 elsewhere: compare with the box of its
+        # nonzero rows and columns
         filled = self._row_and_column_masks(other._gold[:, None])
         box = filled[0].transpose(1, 2) * filled[1]
         fits = (cost == (box * c[:, None, None]).to(cost.dtype)).flatten(1).all(1)
@@ -198,14 +203,16 @@ class BoxSearch(SearchStructure):
         return other
 
     def scale(self, factor: float) -> "BoxSearch":
-        """The structure with every score multiplied by ``factor > 0``."""
+        """Return the structure with every score multiplied by ``factor > 0``."""
         other = super().scale(factor)
+        # the cost is part of the scores, but no potential
         other._cost_weight = self._cost_weight * factor
         return other
 
     def _run_branch_and_bound(
         self, k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
+        """The k best boxes ``[B, k, 4]``, which exist, and the sets visited ``[B]``."""
         B, H, W = self.cells.shape
         cells = np.ascontiguousarray(self._potentials_as_numpy("cells"))
         args = cells, to_numpy(self._gold.cpu()), to_numpy(self._cost_weight.cpu())
@@ -215,11 +222,13 @@ class BoxSearch(SearchStructure):
         run_rows(box_search.best_box, B, work, *args, boxes, valid, visited)
         return boxes, valid, torch.from_numpy(visited)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         boxes, valid, _ = self._run_branch_and_bound(1)
         return boxes[:, 0], valid[:, 0]
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         return self._run_branch_and_bound(k)[:2]
 
     def visits(self, k: int = 1) -> Int[Tensor, " batch"]:

@@ -1,4 +1,4 @@
-"""First-order chains over label sequences."""
+"""Linear-chain conditional random fields."""
 
 from collections.abc import Callable, Sequence
 
@@ -96,10 +96,11 @@ class Chain(Distribution, Summed):
         self._record_versions(potentials)
         set_attribute(self, "_buffers", validate_values(buffers))
 
-    # Buffers hold potentials together with positions, and prove where both lie.
+    # ``_buffers`` holds the validated potentials and positions, with their addresses.
 
     @property
     def _engine(self) -> ChainEngine:
+        # the buffers are the engine of all ops
         return self._buffers
 
     @property
@@ -110,7 +111,7 @@ class Chain(Distribution, Summed):
     def _likelihood_structure(self) -> "Chain":
         return self
 
-    _indexes_potentials = True
+    _gold_parts_index_potentials = True
 
     def _gold_parts(self, y: Tensor) -> Tensor:
         labels, _ = self._masked_labels_and_mask(y)
@@ -132,6 +133,7 @@ class Chain(Distribution, Summed):
 
     def _map_potentials(self, change: Callable[[Tensor], Tensor]) -> "Chain":
         emissions, transitions, start, end = self._buffers.potentials
+        # callers pass maps that preserve validity, so nothing is validated again
         shared = change(emissions), change(transitions)
         return self._from_validated((*shared, change(start), change(end)))
 
@@ -143,6 +145,7 @@ class Chain(Distribution, Summed):
             (emissions[rows], row_transitions, start, end), positions
         )
         if is_compiling():
+            # the graph reconstructs the chain by its constructor, with selected rows
             call = vars(self)["_constructor_call"]
             vars(picked)["_constructor_call"] = call.select(rows)
         return picked
@@ -157,17 +160,17 @@ class Chain(Distribution, Summed):
     def _from_validated(
         self, potentials: Potentials, positions: Positions | None = None
     ) -> "Chain":
-        """Other potentials, trusted to be sound; on the same positions if absent."""
+        """Chain of other potentials, not validated; same positions unless given."""
         chain = object.__new__(type(self))
         buffers = ChainEngine(potentials, positions or self._buffers.positions)
         chain.__dict__.update(self.__dict__, _buffers=buffers)
         return chain
 
     def _require_valid(
-        self, blame: str, only: str | None = None, changed: Tensor | None = None
+        self, argument: str, only: str | None = None, changed: Tensor | None = None
     ) -> None:
-        # one kernel looks at all numbers
-        set_attribute(self, "_buffers", validate_values(self._buffers, blame))
+        # one kernel call validates all potentials, so ``only`` and ``changed`` are moot
+        set_attribute(self, "_buffers", validate_values(self._buffers, argument))
 
     @property
     def emissions(self) -> Float[Tensor, "batch time state"]:
@@ -232,30 +235,31 @@ class Chain(Distribution, Summed):
         return self._score_as_hi_lo(y, dtype).to_dtype(dtype)
 
     def _score_as_hi_lo(
-        self, y: Tensor, dtype: torch.dtype, two: bool = False
+        self, y: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
     ) -> DoubleDouble:
-        """Score as ``rules.score`` has it."""
+        """Scores of y, ``(batch,)`` or ``(batch, k)``, with hi + lo if requested."""
         y = checks.as_labels(y, self.emissions)
         if y.dim() == 3:
-            return rules.score(self._buffers, y, dtype, two)
-        return rules.score(self._buffers, y.unsqueeze(1), dtype, two).squeeze(1)
+            return rules.score(self._buffers, y, dtype, with_hi_lo)
+        return rules.score(self._buffers, y.unsqueeze(1), dtype, with_hi_lo).squeeze(1)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
         """Cost 1 for every state that differs from y at a real position, else 0."""
+        # 1 for all states of real positions, then 0 at the labels of y
         label, mask = self._masked_labels_and_mask(y)
         cost = mask[..., None].to(self.emissions.dtype).expand_as(self.emissions)
         return cost.scatter(2, label[..., None], 0)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """Number of real positions at which y uses each state."""
-        # half the time of labels that are -1 where masked
+        # masked labels count 0 for state 0: half the time of an extra column for -1
         label, mask = self._masked_labels_and_mask(y)
         B, _, S = self.emissions.shape
         counts = self.emissions.new_zeros(B, S)
         return counts.scatter_add(1, label, mask.to(counts.dtype))
 
     def _masked_labels_and_mask(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Labels with 0 at masked positions, and the mask."""
+        """Labels ``(batch, time)`` with 0 at masked positions, and the mask."""
         S = self.emissions.shape[2]
         mask = self.mask
         return checks.as_masked_labels(y, mask, S), mask
@@ -271,6 +275,7 @@ class Chain(Distribution, Summed):
         """
         cost_scale = checks.as_nonnegative("cost_scale", cost_scale)
 
+        # the unfused formula, for double backward and inputs that the kernel excludes
         def recompute() -> Tensor:
             chain_float64, _ = float64_if_large(self)
             augmented = chain_float64.augment(self.hamming(y) * cost_scale)
@@ -294,15 +299,18 @@ class Chain(Distribution, Summed):
         k: int,
         recomputation: Recomputation,
     ) -> tuple[Tensor, Tensor | None] | None:
-        """Sum of the violations smoothed by mu, over the k best or, k = 0, by entropy.
+        """Weighted sum of smoothed margin violations, and which rows are exact.
 
-        And which rows are exact. Of scores up to 64. None where one call cannot.
+        Smoothed by ``L2(mu, k)`` over the k best outputs, or for k = 0 by the entropy
+        times mu. Expects scores up to 64 in magnitude. Returns None if no fused kernel
+        applies.
         """
         args = self._buffers, y
         if k:
             return summed_losses.smoothed_violation(
                 *args, weight, recomputation, cost_scale, mu, k
             )
+        # the entropy-smoothed violation is a negative log-likelihood at temperature mu
         fused = summed_losses.log_likelihood(
             *args, -weight, recomputation, cost_scale, mu
         )
@@ -370,15 +378,17 @@ class Chain(Distribution, Summed):
         return rules.log_partition(self._buffers, dtype).to_dtype(dtype)
 
     def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
-        return self._score_as_hi_lo(y, self._buffers.dtype, two=True)
+        return self._score_as_hi_lo(y, self._buffers.dtype, with_hi_lo=True)
 
     def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
+        # the score of y as hi + lo is exact; value carries the gradient
         value, y = self.decode()
         with torch.no_grad():
             return DoubleDouble(value, self._score_hi_lo(y).hi_lo), y
 
     def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         values, ys, valid = self.decode_topk(k)
+        # missing outputs repeat the first, so that all labels are valid
         filled = torch.where(valid[..., None], ys, ys[:, :1])
         with torch.no_grad():
             scores = self._score_hi_lo(filled)
@@ -438,7 +448,7 @@ class Chain(Distribution, Summed):
         """Semi-Markov chain of one-position segments, for methods without kernels."""
         transitions = self.transitions
         if transitions.dim() == 4:
-            # into the first position leads no move
+            # semi-Markov transitions have an entry for position 0, which is never read
             transitions = torch.nn.functional.pad(transitions, (0, 0, 0, 0, 1, 0))
             transitions = transitions[:, : self.emissions.shape[1]]
         scores = self.emissions[:, :, None], transitions, self.start, self.end
@@ -471,9 +481,10 @@ class Chain(Distribution, Summed):
         remaining samples are -1 throughout.
         """
         B, T, _ = self.emissions.shape
-        # labels, and the uniform numbers that they are drawn by
+        # 2 B T numbers per sample: the labels and the uniforms of inverse-CDF sampling
         n = checks.as_output_count("n", n, 2 * B * T, sampled=True)
         generator = checks.as_generator(generator)
+        # distinct samples need a circuit, of which the semi-Markov chain has one
         if not checks.as_flag("replace", replace):
             return self._as_semi_markov().sample(n, generator, replace=False)
         device = self.emissions.device
@@ -484,6 +495,7 @@ class Chain(Distribution, Summed):
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
+        # allowed potentials become 0, forbidden ones stay -inf: Z counts the outputs
         flat = self._map_potentials(
             lambda x: torch.where(x.detach() > -torch.inf, 0.0, x)
         )
@@ -491,6 +503,7 @@ class Chain(Distribution, Summed):
 
 
 def _weighted_sum(values: Tensor, weight: Tensor | float) -> Tensor:
+    """Scalar ``sum_b weight_b values_b``; rows of weight 0 add 0, even if infinite."""
     if isinstance(weight, Tensor):
         weight = weight.to(values.dtype)
     return multiply_by_weight(values, weight).sum()

@@ -1,4 +1,4 @@
-"""Label sequences over frames: connectionist temporal classification."""
+"""Connectionist temporal classification (CTC)."""
 
 from typing import ClassVar
 
@@ -112,15 +112,17 @@ class CTC(CircuitStructure):
         if checks.has_concrete_values():
             _require_target_classes(targets, real, C, blank)
         self.blank = blank
-        # the blank, then the labels
+        # class of each target position: 0 is the blank, 1 to M the labels
         labels_or_blank = targets if real is None else torch.where(real, targets, blank)
         self._classes = torch.cat(
             [labels_or_blank.new_full((B, 1), blank), labels_or_blank], 1
         )
-        # from a label to the next without a blank: only if they differ
+        # a blank between labels may be skipped only if they differ; skips are an extra
+        # potential of score 0 or -inf, so that one circuit serves all targets
         skips = torch.zeros((B, max(M - 1, 0)), dtype=log_probs.dtype, device=device)
         is_repeat = targets[:, 1:] == targets[:, :-1]
         skips = skips.masked_fill(is_repeat, -torch.inf)
+        # M labels and at most M - 1 blanks always fit into 2 M frames
         self._has_enough_frames = isinstance(frames, int) and 2 * M <= T
         if not self._has_enough_frames and checks.has_concrete_values():
             repeats = (is_repeat if real is None else is_repeat & real[:, 1:]).sum(1)
@@ -136,30 +138,36 @@ class CTC(CircuitStructure):
         )
 
     def leaves(self) -> tuple[tuple[Tensor, Tensor], tuple[()]]:
-        """Scores of the target's classes at each frame, then of skips."""
+        """Scores of the target's classes at each frame, then of skipped blanks."""
         B, T, _ = self.log_probs.shape
         classes = self._classes[:, None].expand(B, T, -1)
         return (self.log_probs.gather(2, classes), self.skips), ()
 
     def may_be_infeasible(self, name: str) -> bool:
-        """Skips forbid only where a row has few frames."""
+        """Whether -inf in a potential may leave a row without a path.
+
+        Forbidden skips do so only in rows with fewer than 2 M frames.
+        """
         return name != "skips" or not self._has_enough_frames
 
     def outputs_of(self, labels: Tensor) -> Tensor:
-        """The class of each frame."""
+        """Classes of frames, of labels that are positions in the target."""
         B, K, _ = labels.shape
         classes = self._classes[:, None].expand(B, K, -1)
         classes_of_frames = classes.gather(2, labels.clamp(min=0))
         return torch.where(labels >= 0, classes_of_frames, -1)
 
     def labels_of(self, y: Tensor) -> Tensor:
-        """0 for the blank, and which label of the target: as many as have begun."""
+        """Position of each frame in the target: 0 for the blank, m for its m-th label.
+
+        The position is the number of labels begun so far.
+        """
         is_label = y != self.blank
         begins = is_label.clone()
         begins[..., 1:] &= y[..., 1:] != y[..., :-1]
         count = begins.long().cumsum(2)
         position = torch.where(is_label, count, 0)
-        # another class than the target's is the label of no leaf
+        # a class other than the target's gets a label of no leaf
         B, K, _ = y.shape
         invalid = self._classes.shape[1]
         classes = self._classes[:, None].expand(B, K, invalid)
@@ -167,7 +175,7 @@ class CTC(CircuitStructure):
         return torch.where(is_match & (count < invalid), position, invalid)
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """The leaf of each frame, and those of skipped blanks."""
+        """Leaves of the frames, and of skipped blanks."""
         frames = super().leaves_used(labels)
         _, T, _ = self.log_probs.shape
         num_positions = self._classes.shape[1]
@@ -183,18 +191,20 @@ class CTC(CircuitStructure):
         """Cost 1 for every class that differs from y at a frame of the row."""
         y = self._checked_frames(y)
         C = self.log_probs.shape[2]
+        # costs are per class of a frame, although leaves are positions in the target
         wrong = y[..., None] != torch.arange(C, device=y.device)
         real = torch.arange(y.shape[1], device=y.device) < self.lengths[:, None]
         return (wrong & real[..., None]).to(self.log_probs.dtype)
 
     def _checked_frames(self, y: Tensor) -> Tensor:
+        """Return y as int64 ``(batch, time)``; raise ValueError if it is no path."""
         y = checks.as_int64("y", y, self.log_probs.device)
         checks.require_shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
         self._labels_per_row(y)
         return y
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.log_probs.shape[2]
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:
@@ -203,6 +213,7 @@ class CTC(CircuitStructure):
         B, T, C = self.log_probs.shape
         real = torch.arange(T, device=y.device) < self.lengths[:, None]
         real = real & (y >= 0) & (y < C)
+        # an extra class collects the padding
         counts = self.log_probs.new_zeros(B, C + 1)
         ones = counts.new_ones(y.shape)
         return counts.scatter_add(1, torch.where(real, y, C), ones)[:, :C]
@@ -211,7 +222,7 @@ class CTC(CircuitStructure):
 def _require_enough_frames(
     frames: Tensor | int, labels: Tensor | int, repeats: Tensor
 ) -> None:
-    """A frame for each label, and one for the blank between equal neighbours."""
+    """Raise ValueError for rows with fewer frames than labels and needed blanks."""
     missing = labels + repeats - frames
     if bool((missing > 0).any()):
         row = int((missing > 0).int().argmax())
@@ -230,7 +241,8 @@ def _pluralise(n: int, word: str) -> str:
 def _require_target_classes(
     targets: Tensor, real: Tensor | None, C: int, blank: int
 ) -> None:
-    """Real labels are classes, but for the blank."""
+    """Raise ValueError unless real target labels are classes other than the blank."""
+    # one reduction accepts most batches, without masks of the padding
     if targets.numel():
         low, high = (int(x) for x in targets.aminmax())
         if 0 <= low <= high < C and not low <= blank <= high:
@@ -246,7 +258,12 @@ def _require_target_classes(
 
 
 def _build_ctc(T: int, M: int) -> tuple[Circuit, Items]:
-    """``alpha[t, s]``: all ways to be at place s of blank, label, ..., at frame t."""
+    """Build the forward variables of Graves et al. (2006), equations 5 to 7.
+
+    ``alpha[t, s]`` sums over prefixes of paths that are at position s of blank, label,
+    blank, ..., blank at frame t. ``merged[t, m]`` is the sum of the predecessors of the
+    m-th label, before its frame is multiplied.
+    """
     c = Circuit()
     S = 2 * M + 1
     frame, skip = c.leaves(T, M + 1), c.leaves(max(M - 1, 0))
@@ -256,7 +273,7 @@ def _build_ctc(T: int, M: int) -> tuple[Circuit, Items]:
     roots = np.full((T + 1, M + 1), c.NONE, np.int32)
     roots[0, 0] = c.ONE
     for t in range(T):
-        # a frame passes two places at most
+        # each frame advances by at most two positions
         alpha[t, 2 * t + 2 :] = c.NONE
         blanks, labels = slice(0, 2 * t + 2, 2), slice(1, 2 * t + 2, 2)
         num_labels = len(alpha[t, labels])
@@ -270,10 +287,12 @@ def _build_ctc(T: int, M: int) -> tuple[Circuit, Items]:
             )
             c.define(alpha[t, blanks], (stays[blanks], frame[t, :1, None]))
             skipped = skips[labels], from_label[:num_labels, None]
+            # skips have their own factor, so the frame is multiplied after the sum
             c.define(merged[t, :num_labels], (stays[labels],), skipped)
             c.multiply(
                 alpha[t, labels], merged[t, :num_labels], frame[t, 1 : num_labels + 1]
             )
+        # complete paths of a target of m labels end with its last label or a blank
         complete = c.chart(M + 1)
         last_label = np.append(c.NONE, alpha[t, 1::2]).astype(np.int32)
         c.define(complete, (np.stack([alpha[t, ::2], last_label], 1),))

@@ -1,4 +1,4 @@
-"""Structures that share variables: maxima with bounds, and relaxations."""
+"""Factor graphs of structures: certified maxima, and LP relaxations."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from smoothsp.oracles.protocols import Structure
 from smoothsp.oracles.sparse_map import zeros_with_jvp
 
 NamedOutputs = dict[str, Tensor]
-# Structures whose mixtures differ by more have not converged.
+# Residual above which structures that seem to disagree raise an error.
 _MAX_DISAGREEMENT = 1e-3
 Self = TypeVar("Self", bound="FactorGraph")
 
@@ -71,7 +71,7 @@ class FactorGraph(ReadOnly):
     Raises
     ------
     TypeError
-        For something that is no structure, indices that are no integers, or under
+        For values that are not structures, indices that are not integers, or under
         ``torch.compile`` and ``torch.func``: the search needs the values.
     ValueError
         For unknown names, structures of different batches, cells that do not exist,
@@ -81,7 +81,7 @@ class FactorGraph(ReadOnly):
     Notes
     -----
     An output is a dict of an output of each structure. The maximum is NP-hard, so there
-    are three questions. ``approximate`` returns an output, an upper bound, and whether
+    are three methods. ``approximate`` returns an output, an upper bound, and whether
     they prove each other. ``decode`` returns the maximum, and raises an error where it
     has no proof. ``relaxed_maximum`` is the maximum over mixtures of outputs that agree
     on shared cells on average, at least the maximum of outputs.
@@ -137,6 +137,7 @@ class FactorGraph(ReadOnly):
         if self.cost_of not in structures:
             names = ", ".join(map(repr, structures))
             raise ValueError(f"cost_of: expected one of {names}, got {cost_of!r}")
+        # cost shape and dtype of each structure, which number the cells
         self._cells = {name: _cost_shape_and_dtype(x) for name, x in structures.items()}
         lengths = self.lengths
         shapes = {name: shape for name, (shape, _) in self._cells.items()}
@@ -144,6 +145,7 @@ class FactorGraph(ReadOnly):
         self._variables = build_variables(*args)
 
     def _like(self: Self, structures: Mapping[str, Any], variables: Variables) -> Self:
+        """Graph of other structures and variables, not validated again."""
         other: Self = object.__new__(type(self))
         vars(other).update(vars(self), structures=structures, _variables=variables)
         return other
@@ -165,7 +167,8 @@ class FactorGraph(ReadOnly):
         y
             One output per row of each structure, by name.
         """
-        self._require_feasible(y)
+        self._require_named_outputs(y)
+        # structures may differ in dtype: the first one's is the dtype of the graph
         scores = [x.score(y[name]) for name, x in self.structures.items()]
         total = torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
         return total.masked_fill(
@@ -173,23 +176,23 @@ class FactorGraph(ReadOnly):
         )
 
     def hamming(self, y: Mapping[str, Tensor]) -> Tensor:
-        """Cost of each cell of the structure ``cost_of``, 0 for those that y uses."""
-        self._require_feasible(y)
+        """Hamming cost of the cells of the structure ``cost_of``."""
+        self._require_named_outputs(y)
         return self.structures[self.cost_of].hamming(y[self.cost_of])
 
     def label_counts(self, y: Mapping[str, Tensor]) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label of the structure ``cost_of``."""
-        self._require_feasible(y)
+        self._require_named_outputs(y)
         return self.structures[self.cost_of].label_counts(y[self.cost_of])
 
     def augment(self: Self, cost: Tensor) -> Self:
-        """The graph with a cost added to the structure ``cost_of``."""
+        """Return the graph with a cost added to the structure ``cost_of``."""
         name = self.cost_of
         changed = {name: self.structures[name].augment(cost)}
         return self._like({**self.structures, **changed}, self._variables)
 
     def select(self: Self, rows: Tensor) -> Self:
-        """The graph of some rows: bool ``(batch,)``, or int64 indices."""
+        """Return the graph of the rows selected by bool ``(batch,)`` or int64."""
         selected = {name: x.select(rows) for name, x in self.structures.items()}
         return self._like(selected, self._variables.select(rows))
 
@@ -219,12 +222,13 @@ class FactorGraph(ReadOnly):
 
         Notes
         -----
-        The outputs are those of each structure under the current multipliers, completed
-        to outputs of the others. A row without an output ends when its bound is below
-        all scores, or after ``max_rounds``.
+        Candidates are best outputs of each structure under the current multipliers,
+        completed to outputs of the graph. A row without an output ends when its bound
+        is below all scores, or after ``max_rounds``.
         """
         search = self._run_consensus(0.0)
-        infeasible = search.infeasible
+        # proof of infeasibility is an exact result as well: bound = value = -inf
+        infeasible = search.proven_infeasible
         bound = search.bound.masked_fill(infeasible, -torch.inf)
         return *self._best_outputs(search), search.exact | infeasible, bound
 
@@ -243,6 +247,7 @@ class FactorGraph(ReadOnly):
         search = self._run_consensus(0.0)
         if self.relaxed:
             return self._relaxed_maximum(search), self._best_outputs(search)[1]
+        # an unproven maximum would silently train another objective
         unproven = (~search.exact).nonzero().squeeze(1).tolist()
         if unproven:
             row = unproven[0]
@@ -279,12 +284,13 @@ class FactorGraph(ReadOnly):
         return self._relaxed_maximum(self._run_consensus(0.0))
 
     def _relaxed_mixture(self, gamma: float) -> "RelaxedMixture":
-        """LP-SparseMAP: what ``SparseMAP`` of the graph is made of."""
+        """Solve LP-SparseMAP with strength gamma; return its mixture."""
         search = self._run_consensus(gamma)
         _require_agreement(search)
         return RelaxedMixture(self, search, gamma)
 
     def _run_consensus(self, gamma: float) -> Consensus:
+        """Run the search without gradients, with regularisation strength gamma."""
         _require_eager()
         with torch.no_grad():
             factors = [
@@ -297,7 +303,8 @@ class FactorGraph(ReadOnly):
         return search
 
     def _best_outputs(self, search: Consensus) -> tuple[Tensor, NamedOutputs]:
-        """Scores of the outputs that were found, differentiable, and the outputs."""
+        """Differentiable scores of the best outputs, and the outputs by name."""
+        # value of rows without an output is -inf, and y is -1
         has_none = search.value == -torch.inf
         value, y = self._sum_scores(search.y), {}
         for name, best in zip(self.structures, search.y, strict=True):
@@ -306,16 +313,19 @@ class FactorGraph(ReadOnly):
         return value.masked_fill(has_none, -torch.inf), y
 
     def _sum_scores(self, ys: list[Tensor]) -> Tensor:
+        """Sum ``(batch,)`` of the structures' scores of ``ys``, in the first dtype."""
         pairs = zip(self.structures.values(), ys, strict=True)
         scores = [x.score(y) for x, y in pairs]
         return torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
 
     def _relaxed_maximum(self, search: Consensus) -> Tensor:
-        """The bound, with the gradient of the mixtures, or of outputs that are best."""
+        """The bound, with the gradient of the mixture, or of the output if exact."""
         _require_agreement(search)
         exact = search.exact
+        # the carrier has the gradient; its value is replaced by the bound at the end
         carrier = self._sum_scores(search.y)
         if not bool(exact.all()):
+            # by the envelope theorem the gradient is that of the mixture's score
             mixture_scores = torch.zeros_like(carrier)
             for x, mixture in zip(
                 self.structures.values(), search.mixtures, strict=True
@@ -330,7 +340,7 @@ class FactorGraph(ReadOnly):
         return maximum + (carrier - carrier.detach())
 
     def _parts(self, y: Mapping[str, Tensor]) -> Tensor:
-        """Parts of an output of each row, all cells: ``(batch, cells)`` float64."""
+        """Number of uses of each cell, ``(batch, cells)`` float64, all structures."""
         used = [part_counts(x, y[n]).flatten(1) for n, x in self.structures.items()]
         return torch.cat([x.double() for x in used], 1)
 
@@ -338,10 +348,12 @@ class FactorGraph(ReadOnly):
         return (self._variables.mean(parts) == parts).all(1)
 
     def _squared_norms_of_variables(self, y: Mapping[str, Tensor]) -> Tensor:
-        """Squared length ``(batch,)`` of the indicator of an output's variables."""
+        """Squared norm ``(batch,)`` of the indicator of an output's variables."""
+        # each variable is counted once, though several structures have it
         return (self._parts(y).square() / self._variables.num_structures).sum(1)
 
-    def _require_feasible(self, y: object) -> None:
+    def _require_named_outputs(self, y: object) -> None:
+        """Raise ValueError unless y is a dict with an output of each structure."""
         if not isinstance(y, Mapping) or set(y) != set(self.structures):
             names = ", ".join(map(repr, self.structures))
             got = sorted(y) if isinstance(y, Mapping) else type(y).__name__
@@ -359,10 +371,10 @@ class RelaxedMixture:
     ----------
     graph
         The graph.
-    found
-        Result of the search with a regularisation.
+    search
+        Finished search with regularisation strength gamma.
     gamma
-        Its strength.
+        Strength of the regularisation.
     """
 
     def __init__(self, graph: FactorGraph, search: Consensus, gamma: float) -> None:
@@ -378,15 +390,17 @@ class RelaxedMixture:
             for x, (outputs, *_) in zip(graph.structures.values(), results, strict=True)
         ]
         self._scores = torch.cat([x.to(scores[0].dtype) for x in scores], 1)
+        # values of the search, derivatives of the linear equations at the solution
         tangents = zeros_with_jvp(self, self._scores)
         self._weights = self._fixed_weights.to(self._scores) + tangents
         self._derivatives: list[np.ndarray[Any, Any]] | None = None
         with torch.no_grad():
+            # weak duality: the bound less the primal value is at least 0
             value = self._regularised_value(self._fixed_weights, self._scores.double())
             self.gap = (search.bound - value).clamp(min=0)
 
     def marginals(self) -> NamedOutputs:
-        """Share of the mixtures that uses each cell, by structure."""
+        """Marginal of each cell, by structure; shared cells have the mean."""
         means = self._variables.mean(self._mixture_cells(self._weights))
         cells = self._variables.split(means)
         return {
@@ -395,37 +409,41 @@ class RelaxedMixture:
         }
 
     def maximum(self) -> Tensor:
-        """The regularised maximum of the relaxation."""
+        """Regularised maximum of the relaxation, ``(batch,)``."""
         return self._regularised_value(self._weights, self._scores)
 
     def _regularised_value(self, weights: Tensor, scores: Tensor) -> Tensor:
+        """Objective ``p' s - gamma / 2 |u|^2`` at the weights p, ``(batch,)``."""
+        # u has a value in each cell: divide by delta to count each variable once
         u = self._variables.mean(self._mixture_cells(weights))
         squared_cells = u.square() / self._variables.num_structures.to(u)
         return (weights * scores).sum(1) - self._gamma / 2 * squared_cells.sum(1)
 
     def _mixture_cells(self, weights: Tensor) -> Tensor:
-        """Share of each cell ``(batch, cells)`` in the mixture of its structure."""
+        """Marginal of each cell in the mixture of its structure, ``(batch, cells)``."""
         pairs = zip(torch.split(weights, self._sizes, 1), self._parts, strict=True)
         marginals = [(w.unsqueeze(2) * parts.to(w)).sum(1) for w, parts in pairs]
         return torch.cat(marginals, 1)
 
     def weights_jvp(self, scores: Tensor) -> Tensor:
-        """Tangents of the weights, of tangents of the scores."""
+        """Jacobian of the weights times tangents of the scores, ``(batch, K)``."""
         if not bool(scores.any()):
             return torch.zeros_like(scores)
+        # factorised once, for all tangents of a backward pass
         if self._derivatives is None:
             self._derivatives = [
                 self._weights_derivative(row) for row in range(len(scores))
             ]
         tangents = scores.detach().cpu().double().numpy()
         weight_tangents = np.zeros(tangents.shape)
+        # inactive outputs keep weight 0 within the linear piece
         for row, derivative in enumerate(self._derivatives):
             is_active = self._fixed_weights[row].cpu().numpy() > 0
             weight_tangents[row, is_active] = derivative @ tangents[row, is_active]
         return torch.from_numpy(weight_tangents).to(scores)
 
     def _weights_derivative(self, row: int) -> np.ndarray[Any, Any]:
-        """``dp / ds`` of the outputs of a row that have weight."""
+        """Jacobian ``dp / ds`` of the active outputs of a row, ``(K, K)``."""
         weights = torch.split(self._fixed_weights[row], self._sizes)
         parts = [
             x[row][w > 0].double().cpu().numpy()
@@ -451,8 +469,12 @@ def _require_eager() -> None:
 
 
 def _require_agreement(search: Consensus) -> None:
+    """Raise ValueError for rows without a relaxed solution.
+
+    A bound that rests on a guess must be confirmed by a large residual.
+    """
     is_apart = search.cannot_agree & (search.residual > _MAX_DISAGREEMENT)
-    failed_rows = (is_apart | search.infeasible).nonzero().squeeze(1).tolist()
+    failed_rows = (is_apart | search.proven_infeasible).nonzero().squeeze(1).tolist()
     if failed_rows:
         raise ValueError(
             f"graph: found no relaxed solution of row {failed_rows[0]}: no mixtures of "
@@ -462,6 +484,7 @@ def _require_agreement(search: Consensus) -> None:
 
 
 def _checked_structures(structures: object) -> dict[str, Any]:
+    """Validate the structures: a dict of one batch, with additive costs."""
     if not isinstance(structures, Mapping) or not structures:
         raise TypeError(
             "structures: expected a dict of structures by name, got "
@@ -490,17 +513,19 @@ def _cost_shape_and_dtype(structure: Any) -> tuple[torch.Size, torch.dtype]:
     potentials = getattr(structure, "_first_potentials", None)
     if potentials is not None and hasattr(structure, "_map_potentials"):
         return potentials.shape[1:], torch.float64
+    # a user-defined structure shows the shape only in a cost
     with torch.no_grad():
         cost = structure.hamming(structure.decode()[1])
     return cost.shape[1:], cost.dtype
 
 
 def _build_factor(structure: Any, shape: torch.Size, dtype: torch.dtype) -> Factor:
-    """The structure in float64 without gradients, where it can be had."""
+    """Wrap a structure, in float64 and detached if the library defines it."""
     mixtures_class: Any = Mixtures
+    # float64, so that bounds and scores can prove each other
     if hasattr(structure, "_map_potentials"):
         structure = structure._map_potentials(lambda x: x.detach().double())
-    # a subclass of chains may decode in its own way
+    # a subclass of Chain may override decode, so the type must match exactly
     if type(structure) is Chain and structure._buffers.kernel_ready:
         mixtures_class = ChainMixtures
     return Factor(structure, shape, dtype, mixtures_class)

@@ -36,10 +36,11 @@ class Formula(ReadOnly, ConstantArgument):
     Notes
     -----
     Circuits that are read must be decomposable and deterministic (d-DNNF), which is
-    checked. Determinism is proven from literals and parts, which always suffices where
-    each disjunction decides a variable. Otherwise all assignments of up to 16 variables
-    are enumerated. A circuit whose determinism remains unproven raises an error.
-    Circuits are smoothed: a variable that a part does not mention may be 0 or 1.
+    checked. Determinism is proven from literals and children, which always suffices
+    where each disjunction branches on a variable. Otherwise all assignments of up to 16
+    variables are enumerated. A circuit whose determinism remains unproven raises an
+    error. Circuits are smoothed: a variable that a child does not mention may be 0 or
+    1.
 
     Source: Darwiche and Marquis, "A Knowledge Compilation Map" (2002), section 2.
 
@@ -61,9 +62,11 @@ class Formula(ReadOnly, ConstantArgument):
 
     def __init__(self, sentence: NNF, variables: int) -> None:
         scopes = sentence.scopes()
+        # determinism is checked in from_nnf alone: compilers guarantee it elsewhere
         check_decomposable(sentence, scopes)
         smoothed = smooth(sentence, variables)
         self.variables = variables
+        # in a smooth deterministic circuit models are counted without repetition
         self.count = count_models(smoothed)
         if not self.count:
             raise ValueError("formula: expected one that has a model, got none")
@@ -118,6 +121,7 @@ class Formula(ReadOnly, ConstantArgument):
                     f"clauses: expected literals from 1 to {variables} or their "
                     f"negatives, got {x}"
                 )
+        # formulas may need exponentially many nodes: the limit ends the search in time
         checks.as_positive_int("most_nodes", most_nodes)
         return cls(compile_clauses(literals_by_clause, most_nodes), variables)
 
@@ -153,6 +157,7 @@ class Formula(ReadOnly, ConstantArgument):
             provably deterministic, or without a model.
         """
         nnf, num_read = read_nnf(path)
+        # variables that are free everywhere do not occur in files of d4
         if variables is None:
             variables = num_read
         elif _as_num_variables("variables", variables) < num_read:
@@ -166,7 +171,7 @@ class Formula(ReadOnly, ConstantArgument):
         return cls(nnf, variables)
 
     def __call__(self, scores: Tensor) -> "Models":
-        """The structure whose outputs are the models, with these scores."""
+        """Return the structure whose outputs are the models, with these scores."""
         return Models(scores, self)
 
     def __repr__(self) -> str:
@@ -174,6 +179,8 @@ class Formula(ReadOnly, ConstantArgument):
 
 
 def _require_iterable(clauses: Any) -> Iterable[Any]:
+    """Return ``clauses`` if they are iterable and no text; raise TypeError if not."""
+    # text is iterable, too, but never a list of clauses
     if isinstance(clauses, str | bytes) or not isinstance(clauses, Iterable):
         raise TypeError(
             f"clauses: expected lists of literals, got {type(clauses).__name__}"
@@ -182,6 +189,7 @@ def _require_iterable(clauses: Any) -> Iterable[Any]:
 
 
 def _as_literals(clause: Any) -> tuple[int, ...]:
+    """Return the literals of a clause as Python ints; raise TypeError for others."""
     if isinstance(clause, str | bytes) or not isinstance(clause, Iterable):
         raise TypeError(
             "clauses: expected each to be a list of literals, got "
@@ -197,7 +205,7 @@ def _as_literals(clause: Any) -> tuple[int, ...]:
 
 
 def _as_num_variables(name: str, value: Any) -> int:
-    """``value`` as a number of variables."""
+    """Return ``value`` if it is a valid number of variables; raise otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
     if not 0 <= value <= MAX_VARIABLES:
@@ -252,7 +260,7 @@ class Models(CircuitStructure):
     """
 
     scores: Tensor
-    _num_labels = 2
+    _label_counts_width = 2
     output_description = "a model of the formula, 0 or 1 for each variable"
 
     def __init__(self, scores: Tensor, formula: Formula) -> None:
@@ -268,6 +276,7 @@ class Models(CircuitStructure):
         super().__init__(
             built,
             {"scores": scores},
+            # graphs hold no values of tensors; the root is set when they run
             roots=0 if is_compiling() else int(built.roots[0]),
             lengths=V,
             shape=(V,),

@@ -92,6 +92,7 @@ class Grammar(CircuitStructure):
                 "spans: expected (batch, n, symbol) or (batch, n, n, symbol) with at "
                 f"least one symbol, got {tuple(spans.shape)}"
             )
+        # word scores are spans of width 1; longer spans score 0
         if not square:
             spans = _word_scores_as_spans(spans)
         B, n, _, S = spans.shape
@@ -123,14 +124,14 @@ class Grammar(CircuitStructure):
         )
 
     def augment(self, cost: Tensor) -> "Grammar":
-        """The grammar with ``cost`` added to the scores of spans.
+        """Return the grammar with ``cost`` added to the scores of spans.
 
         ``cost`` has the shape of the spans, or ``(batch, n, symbol)`` for single words.
         """
         return super().augment(self._expand_word_values(cost, 0.0))
 
     def restrict(self, allowed: Tensor) -> "Grammar":
-        """The grammar in which a span has only symbols that are True in ``allowed``.
+        """Return the grammar restricted to symbols that are True in ``allowed``.
 
         ``allowed`` has the shape of the spans, or ``(batch, n, symbol)`` for single
         words; longer spans may then have any symbol.
@@ -138,7 +139,10 @@ class Grammar(CircuitStructure):
         return super().restrict(self._expand_word_values(allowed, True))
 
     def _expand_word_values(self, values: Tensor, fill_value: float) -> Tensor:
-        """Values of single words, with ``longer`` for the other spans."""
+        """Expand values ``(batch, n, symbol)`` of words to spans; pass others through.
+
+        Spans of two words or more get ``fill_value``.
+        """
         B, n, _, S = self.spans.shape
         if not isinstance(values, Tensor) or tuple(values.shape) != (B, n, S):
             return values
@@ -146,11 +150,11 @@ class Grammar(CircuitStructure):
         return torch.diagonal_scatter(spans, values.mT, dim1=1, dim2=2)
 
     def labels_of(self, y: Tensor) -> Tensor:
-        """The labels of spans, words included."""
+        """Symbols of all spans, single words included, flattened."""
         return mask_non_trees(y, self.lengths).flatten(2)
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """Leaves of spans and of the rules that split them, and the root's."""
+        """Leaves of spans, of the rules that split them, and of the top symbol."""
         B, K, _ = labels.shape
         _, n, _, S = self.spans.shape
         symbol = labels.reshape(B, K, n, n)
@@ -171,11 +175,13 @@ class Grammar(CircuitStructure):
             )
             split = (left & right).int()
             k = split.argmax(4)
+            # in a tree the split point is unique; argmax returns it
             has_split = is_span & (split.amax(4) > 0) & (word[:, None] < word)
             first = symbol.gather(3, k)
             second = symbol.mT.gather(3, (k + 1).mT).mT
             rule = leaf + (symbol * S + first) * S + second
             rules = torch.where(has_split, rule, -1).flatten(2)
+        # leaves after the rules: the top symbol of the whole sentence
         leaf += S**3
         last = (self.lengths - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
         if n:
@@ -188,7 +194,7 @@ class Grammar(CircuitStructure):
 
 
 def _word_scores_as_spans(words: Tensor) -> Tensor:
-    """Scores ``[B, n, n, S]`` of spans, 0 for those of several words."""
+    """Scores ``[B, n, n, S]`` of spans from ``words [B, n, S]``, 0 for longer spans."""
     if is_eager_tensor(words):
         spans: Tensor = _DiagonalScatter.apply(words)
         return spans
@@ -198,10 +204,10 @@ def _word_scores_as_spans(words: Tensor) -> Tensor:
 
 
 class _DiagonalScatter(torch.autograd.Function):
-    """``_spans_of`` on this thread alone.
+    """``_word_scores_as_spans`` in numpy, on the calling thread.
 
-    PyTorch would wake its others for so many zeros, and these go on waiting for work
-    while ours want their cores.
+    PyTorch fills large tensors with its thread pool, whose threads then spin and take
+    the cores from the kernels' threads.
     """
 
     @staticmethod
@@ -218,10 +224,11 @@ class _DiagonalScatter(torch.autograd.Function):
 
 
 def _build_grammar(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
-    """``inside[i, j, a]``: all derivations of words i to j from a.
+    """Build the inside algorithm.
 
-    ``below``, the same without the score of a itself; ``pair[i, j, b, c]``, all
-    derivations from b and then c, over all splits.
+    ``inside[i, j, a]`` sums over derivations of words i to j from symbol a;
+    ``unscored`` is the same without the span score of a. ``pair[i, j, b, c]`` sums
+    ``inside[i, k, b] inside[k + 1, j, c]`` over the split points k.
     """
     c = Circuit()
     span = c.leaves(n, n, S)
@@ -233,12 +240,14 @@ def _build_grammar(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
     pair = c.chart(n, n, S, S)
     roots = c.chart(n + 1)
     roots[0] = c.ONE
-    # items of their own, so that sums over splits walk with constant steps
+    # copies of the leaves: items of a chart have constant strides, which make the sum
+    # over splits a strided run
     c.multiply(inside[word, word], span[word, word])
     for width in range(2, n + 1):
         i = np.arange(n + 1 - width)
         j = i + width - 1
         k = i[:, None] + np.arange(width - 1)
+        # pairs first, then rules: O(n^3 S^2 + n^2 S^3) instead of O(n^3 S^3)
         left = np.moveaxis(inside[i[:, None], k], 1, -1)[:, :, None]
         right = np.moveaxis(inside[k + 1, j[:, None]], 1, -1)[:, None]
         c.define(pair[i, j], (left, right))

@@ -1,4 +1,4 @@
-"""Linear integer programmes: any linear constraints, solved by HiGHS."""
+"""Integer linear programmes with any linear constraints, solved by HiGHS."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from smoothsp.oracles._inference.tracing import is_compiling, is_eager
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# How far from an integer, or beyond a bound of its size, HiGHS leaves a number.
+# Feasibility and integrality tolerance of HiGHS, relative to magnitudes above 1.
 _TOLERANCE = 1e-6
 
 
@@ -147,7 +147,7 @@ class IntegerProgram(Structure):
         self._require_valid("scores")
 
     def _can_be_infeasible(self, name: str) -> bool:
-        # only the solver finds out
+        # feasibility needs the solver: decoding raises the error
         return False
 
     @property
@@ -168,7 +168,7 @@ class IntegerProgram(Structure):
     # Outputs --------------------------------------------------------------------
 
     def _checked_outputs(self, y: Tensor) -> tuple[Tensor, bool]:
-        """Outputs ``(batch, k, N)``, and whether k was there."""
+        """Validate outputs; return ``(batch, k, N)``, and whether y has the axis k."""
         B, N = self.scores.shape
         if self._integer.all():
             y = checks.as_int64("y", y, self.scores.device)
@@ -207,6 +207,8 @@ class IntegerProgram(Structure):
         return value if has_k else value.squeeze(1)
 
     def _score_outputs(self, y: Tensor) -> Tensor:
+        """Scores ``(batch, k)`` of valid outputs ``(batch, k, N)``."""
+        # forbidden variables are 0: avoid 0 * -inf
         used = y != 0
         scores = torch.where(used, self.scores[:, None], 0).double()
         return (scores * y).sum(2).to(self.scores.dtype)
@@ -225,11 +227,11 @@ class IntegerProgram(Structure):
         return ((y_with_k[:, 0] == 0) & is_nonnegative).to(self.scores.dtype)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[1]
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
-        """Units of each variable: y, with 0 where it is negative."""
+        """Units of each variable: y, clipped below at 0."""
         return self._checked_outputs(y)[0][:, 0].clamp(min=0).to(self.scores.dtype)
 
     # Maxima ---------------------------------------------------------------------
@@ -265,15 +267,16 @@ class IntegerProgram(Structure):
         scores = to_numpy(self.scores.detach().cpu().double())
         y, bound = np.zeros(scores.shape), np.zeros(len(scores))
         if not scores.size:
-            # without a variable only constraints of 0 are left
+            # without variables, each constraint is low <= 0 <= high
             for b in range(len(scores)):
                 if self._programs[int(self._program_index[b])].describe_violation(
                     y[b], self._integer
                 ):
                     raise ValueError(_INFEASIBLE.format(b))
             return y, bound
-        # rows of one programme are neighbours
+        # rows of equal constraints are neighbours, so each is warm-started by the last
         order = np.argsort(to_numpy(self._program_index.cpu()), kind="stable")
+        # contiguous chunks keep equal programmes together; each thread has its models
         chunks = np.array_split(order, min(len(order), torch.get_num_threads()))
 
         def solve_chunk(rows: Ints) -> None:
@@ -289,7 +292,7 @@ class IntegerProgram(Structure):
 
 
 class _Program(NamedTuple):
-    """Constraints by rows (CSR) with bounds, and bounds of variables."""
+    """Constraint matrix in CSR form with bounds of rows, and bounds of variables."""
 
     starts: NDArray[np.int32]
     columns: NDArray[np.int32]
@@ -300,7 +303,7 @@ class _Program(NamedTuple):
     upper: Floats
 
     def describe_violation(self, y: Floats, integer: NDArray[np.bool_]) -> str:
-        """Description of why y is not an output; empty if it is one."""
+        """Describe the first violation of y; empty if y is feasible."""
         if not np.isfinite(y).all():
             return "a number that is not finite"
         slack = _TOLERANCE * (1 + np.abs(y))
@@ -314,6 +317,7 @@ class _Program(NamedTuple):
         total, size = (
             np.bincount(row, x, len(self.low)) for x in (terms, np.abs(terms))
         )
+        # relative to the summands, whose cancellation leaves rounding errors
         row_slack = _TOLERANCE * (1 + size)
         is_violated = (total < self.low - row_slack) | (total > self.high + row_slack)
         if is_violated.any():
@@ -329,7 +333,10 @@ _INFEASIBLE = (
 
 
 class _Solver:
-    """Two models in HiGHS that share their constraints: relaxed, and of integers."""
+    """HiGHS models of one programme: the linear relaxation, and the integer programme.
+
+    Both are kept between rows, which differ in the objective only.
+    """
 
     def __init__(
         self, program: _Program, integer: NDArray[np.bool_], time_limit: float | None
@@ -341,6 +348,7 @@ class _Solver:
         self._warm_start: Floats | None = None
 
     def _build_model(self, is_integer: bool) -> Any:
+        """Pass the constraints to a new HiGHS model, with objective 0."""
         highspy, p = _import_highspy(), self._program
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(p.lower), len(p.low)
@@ -358,7 +366,7 @@ class _Solver:
         model = _build_silent_solver()
         if is_integer and self._time_limit is not None:
             model.setOptionValue("time_limit", self._time_limit)
-        # rows are what threads share
+        # one thread per model: the rows of the batch are already distributed
         model.setOptionValue("threads", 1)
         model.setOptionValue("mip_rel_gap", 1e-9)
         model.setOptionValue("mip_abs_gap", 0.0)
@@ -366,25 +374,27 @@ class _Solver:
         return model
 
     def maximise(self, scores: Floats, row: int) -> tuple[Floats, float]:
-        """The best output of such scores, and a bound of its score."""
+        """Best output ``(N,)`` for ``scores (N,)``, and an upper bound of its score."""
         forbidden = scores == -np.inf
         finite = np.where(forbidden, 0.0, scores)
-        # costs of one size, whatever units they are given in
+        # HiGHS has absolute tolerances: divide by a power of two, which is exact
         magnitude = float(np.abs(finite).max(initial=0))
         unit = 2.0 ** np.floor(np.log2(magnitude)) if magnitude else 1.0
         cost = finite / unit
         y, bound = self._run_solver(self._relaxed, cost, forbidden, row)
         integer = self._integer
         if (np.abs(y - np.round(y))[integer] > _TOLERANCE).any():
-            # of some versions the limit counts what earlier calls took
+            # some versions of HiGHS count the time of earlier runs towards the limit
             if self._mip is None or self._time_limit is not None:
                 self._mip = self._build_model(True)
             if self._warm_start is not None:
                 start = _import_highspy().HighsSolution()
                 start.col_value = self._warm_start.tolist()
                 self._mip.setSolution(start)
+            # both bounds hold: a time limit may leave the relaxation's the better one
             y, mip_bound = self._run_solver(self._mip, cost, forbidden, row)
             bound = min(bound, mip_bound)
+        # integral up to HiGHS's tolerance: round to exact integers
         y = np.where(integer, np.round(y), y)
         self._warm_start = y
         return y, bound * unit
@@ -392,15 +402,21 @@ class _Solver:
     def _run_solver(
         self, model: Any, cost: Floats, forbidden: NDArray[np.bool_], row: int
     ) -> tuple[Floats, float]:
+        """Solve for one objective with forbidden variables fixed at 0.
+
+        Returns the solution and the dual bound; raises ValueError that names the row.
+        """
         status, p, n = _import_highspy().HighsModelStatus, self._program, len(cost)
         model.changeColsCost(n, self._columns, cost)
         lower, upper = (np.where(forbidden, 0.0, x) for x in (p.lower, p.upper))
+        # a forbidden variable is fixed at 0, which its bounds must allow
         if ((p.lower > 0) | (p.upper < 0))[forbidden].any():
             raise ValueError(_INFEASIBLE.format(row))
         model.changeColsBounds(n, self._columns, lower, upper)
         model.run()
         model_status = model.getModelStatus()
         if model_status == status.kUnboundedOrInfeasible:
+            # presolve cannot tell the two apart, the simplex method can
             model.setOptionValue("presolve", "off")
             model.run()
             model.setOptionValue("presolve", "choose")
@@ -429,7 +445,7 @@ class _Solver:
 
 
 def _build_silent_solver() -> Any:
-    """Return a solver that prints nothing, not even when it is made."""
+    """Return a HiGHS solver that prints nothing, not even when constructed."""
 
     class SilentHighs(_import_highspy().Highs):  # type: ignore[misc]
         def enableCallbacks(self) -> None:
@@ -454,7 +470,7 @@ def _import_highspy() -> Any:
 
 
 def _as_floats(name: str, value: Any) -> Floats:
-    """Numbers of a tensor, an array or a number, without NaN."""
+    """Convert a tensor, array or number to float64; raise for NaN."""
     if isinstance(value, Tensor):
         value = to_numpy(value.detach().cpu().double())
     array_ = np.array(value)
@@ -469,7 +485,7 @@ def _as_floats(name: str, value: Any) -> Floats:
 def _as_bounds(
     low_name: str, high_name: str, low: Any, high: Any, B: int, size: int
 ) -> tuple[Floats, Floats]:
-    """Bounds of ``(size,)`` or ``(batch, size)``, of which none exclude each other."""
+    """Validate bounds; return them as ``(size,)`` or ``(batch, size)``."""
     bounds = []
     for name, value in ((low_name, low), (high_name, high)):
         x = _as_floats(name, value)
@@ -506,7 +522,10 @@ ConstraintBlock = tuple[Any, Floats, Floats]
 
 
 def _as_constraint_blocks(value: Any, B: int, N: int) -> list[ConstraintBlock]:
-    """Blocks of constraints: a matrix, in one or for each row, and its bounds."""
+    """Validate constraints; return blocks (A, low, high).
+
+    A is ``(M, N)``, dense or CSR, or ``(batch, M, N)``.
+    """
     if value is None:
         return []
     if hasattr(value, "lb"):
@@ -551,7 +570,7 @@ def _as_constraint_blocks(value: Any, B: int, N: int) -> list[ConstraintBlock]:
 def _distinct_programs(
     blocks: list[ConstraintBlock], bounds: tuple[Floats, Floats], B: int
 ) -> tuple[list[_Program], list[int]]:
-    """The programmes of a batch without repetition, and the one of each row."""
+    """Distinct programmes of a batch, and the index of each row's programme."""
     has_batch = any(A.ndim == 3 or x.ndim == 2 for A, *pair in blocks for x in pair)
     has_batch |= any(x.ndim == 2 for x in bounds)
     if not has_batch:
@@ -559,6 +578,7 @@ def _distinct_programs(
     index_of_key: dict[bytes, int] = {}
     programs: list[_Program] = []
     program_index = []
+    # rows with equal constraints share one solver, and so its warm starts
     for b in range(B):
         program = _build_program(blocks, bounds, b)
         key = b"|".join(x.tobytes() for x in program)
@@ -572,7 +592,7 @@ def _distinct_programs(
 def _build_program(
     blocks: list[ConstraintBlock], bounds: tuple[Floats, Floats], row: int
 ) -> _Program:
-    """Linear programme of row b."""
+    """Stack the constraint blocks of one row to a CSR programme."""
     counts = [np.zeros(1, np.int64)]
     index: list[Any] = []
     value: list[Any] = []

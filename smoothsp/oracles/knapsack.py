@@ -1,4 +1,4 @@
-"""Knapsacks: subsets of bounded weight."""
+"""Knapsacks: subsets of bounded total weight."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,9 +13,10 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles.large_knapsack import LargeKnapsack
 
-# Elements times weights that a circuit may have: 80 bytes each while it is built.
+# Maximum number of items (elements times units) of a circuit: building needs 80 bytes
+# for each.
 _MAX_ITEMS = 4_000_000
-# Memory that a thread takes for one row of a larger one.
+# Maximum memory of a thread for one row of a ``LargeKnapsack``.
 _MAX_BYTES = 2**30
 
 
@@ -48,8 +49,8 @@ class Knapsack(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a negative weight or capacity, or NaN or +inf in an entry
-        that is read, or if a row would take over 1 GiB. Values are not checked while
+        For a wrong shape, a negative weight or capacity, NaN or +inf in an entry that
+        is read, or a row that would need more than 1 GiB. Values are not checked while
         ``torch.compile`` traces.
 
     Notes
@@ -85,7 +86,7 @@ class Knapsack(CircuitStructure):
         *,
         lengths: Any = None,
     ) -> Any:
-        """The structure, or one in memory of few rows of its chart."""
+        """Return a ``Knapsack``, or a ``LargeKnapsack`` if its chart is too large."""
         if _may_exceed_circuit_size(scores, capacity):
             arguments = _checked_arguments(scores, weights, capacity, lengths)
             if arguments.is_large:
@@ -104,6 +105,7 @@ class Knapsack(CircuitStructure):
             scores, weights, capacity, lengths
         )
         N = scores.shape[1]
+        # graphs record shapes only: values of the weights are unknown while tracing
         if is_compiling():
             built = topology(_build_knapsack, (0,) * N, 0)
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
@@ -127,7 +129,7 @@ class Knapsack(CircuitStructure):
 
 
 class _KnapsackArguments(NamedTuple):
-    """Checked arguments, weights and rooms in units."""
+    """Validated arguments; weights and capacities in units of the common divisor."""
 
     scores: Tensor
     weights: list[int]
@@ -136,14 +138,15 @@ class _KnapsackArguments(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether a circuit would have too many items."""
+        """Return True if a circuit would have too many items."""
         units = 1 + max(self.capacities, default=0)
         return len(self.weights) * units > _MAX_ITEMS
 
     def large_knapsack_args(self) -> tuple[Tensor, NDArray[np.int64], Tensor, Tensor]:
         """Arguments of ``LargeKnapsack``."""
         N, largest = len(self.weights), max(self.capacities)
-        # bits of all elements, and two rows for each row that is kept
+        # bytes per unit of capacity: a decision bit for each element, and two float64
+        # rows for each of sqrt(N) checkpoints, the second between two checkpoints
         max_capacity = _MAX_BYTES // (N // 8 + 16 * (2 + math.isqrt(N))) - 1
         if largest > max_capacity:
             raise ValueError(
@@ -158,7 +161,7 @@ class _KnapsackArguments(NamedTuple):
 
 
 def _may_exceed_circuit_size(scores: Any, capacity: Any) -> bool:
-    """Whether a look at the weights has to tell."""
+    """Return True if the knapsack may be large, so that its weights must be read."""
     if is_compiling() or not isinstance(scores, Tensor) or scores.dim() != 2:
         return False
     is_int = isinstance(capacity, int)
@@ -171,6 +174,7 @@ def _checked_arguments(
     capacity: int | Tensor,
     lengths: Tensor | None,
 ) -> _KnapsackArguments:
+    """Validate the arguments and divide weights by their greatest common divisor."""
     scores = checks.as_potentials("scores", scores)
     if scores.dim() != 2:
         raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
@@ -183,6 +187,7 @@ def _checked_arguments(
     size = N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
     unit = max(math.gcd(*unit_weights), 1)
     unit_weights = [weight // unit for weight in unit_weights]
+    # capacity beyond the sum of all weights changes nothing
     unit_capacities = [min(c // unit, sum(unit_weights)) for c in capacities]
     return _KnapsackArguments(
         scores,
@@ -193,7 +198,10 @@ def _checked_arguments(
 
 
 def _build_knapsack(weights: tuple[int, ...], capacity: int) -> tuple[Circuit, Items]:
-    """``within[v, c]``: all choices of the first v elements that weigh at most c."""
+    """Build ``prefix[v, c]``: the sum over subsets of weight at most c of v elements.
+
+    ``prefix[v + 1, c] = prefix[v, c] + prefix[v, c - weight_v] score_v``.
+    """
     c = Circuit()
     N = len(weights)
     chosen, out = c.leaves(N), c.shared(N)
@@ -206,7 +214,7 @@ def _build_knapsack(weights: tuple[int, ...], capacity: int) -> tuple[Circuit, I
         without_element = np.full(capacity + 1, c.NONE)
         without_element[weight:] = prefix[v, : max(capacity + 1 - weight, 0)]
         predecessors = np.stack([prefix[v], without_element], 1)
-        # all together weigh no more than this
+        # beyond the total weight so far, all capacities have the same sum
         max_weight = min(max_weight + weight, capacity)
         reachable = slice(max_weight + 1)
         choices = np.stack([out[v], chosen[v]])[None]

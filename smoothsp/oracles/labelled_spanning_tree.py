@@ -75,7 +75,7 @@ class LabelledSpanningTree(DependencyTrees):
     def _from_checked(
         cls, arcs: Tensor, lengths: Tensor, single_root: bool
     ) -> "LabelledSpanningTree":
-        """Trees of such arcs, trusted to be sound."""
+        """Construct the structure without validation."""
         trees = object.__new__(cls)
         trees._lengths, trees._single_root = lengths, single_root
         trees.shape = (arcs.shape[1] - 1, 2)
@@ -84,19 +84,21 @@ class LabelledSpanningTree(DependencyTrees):
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:
-        """``(batch, 2)``: the words of each sentence, and 2."""
+        """``(batch, 2)``: the number of words of each sentence, and 2."""
         return torch.stack([self._lengths, torch.full_like(self._lengths, 2)], 1)
 
-    def _unlabelled_trees(self, arcs: Tensor) -> SpanningTree:
-        """Trees of arcs without labels, trusted to be sound."""
-        return SpanningTree._from_checked(arcs, self._lengths, self._single_root)
+    def _unlabelled_trees(self, unlabelled_arcs: Tensor) -> SpanningTree:
+        """Trees of arcs ``(batch, m, m)`` without labels, not validated."""
+        return SpanningTree._from_checked(
+            unlabelled_arcs, self._lengths, self._single_root
+        )
 
     def _usable_parts(self, name: str) -> Tensor:
         read = self._unlabelled_trees(self.arcs[..., 0])._usable_parts("arcs")
         return read[..., None].expand(self.arcs.shape)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.arcs.shape[1] * self.arcs.shape[3]
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
@@ -104,7 +106,7 @@ class LabelledSpanningTree(DependencyTrees):
         labels = head * self.arcs.shape[3] + label
         return labels.masked_fill(~self._real_mask[:, None], -1)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         m, L = self.arcs.shape[2:]
         head, label = y.unbind(3)
         word = torch.arange(1, m, device=y.device)
@@ -120,21 +122,24 @@ class LabelledSpanningTree(DependencyTrees):
             head
         ) & is_label.all(2)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        # in numpy: a forked child must not wait for PyTorch's threads
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        # numpy: in a forked process PyTorch's thread pool may hang
         arcs = to_numpy(self.arcs.detach().cpu())
         heads, has_output = self._unlabelled_trees(
             torch.from_numpy(arcs.max(3))
-        )._search_best()
+        )._search_best_outputs()
         best_label = _take_at_heads(arcs.argmax(3), heads[:, None])[:, 0]
         return np.stack([heads, np.where(heads < 0, -1, best_label)], 2), has_output
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         arcs = self.arcs.detach().cpu()
-        heads, is_tree = self._unlabelled_trees(arcs.amax(3))._search_k_best(k)
+        heads, is_tree = self._unlabelled_trees(arcs.amax(3))._search_k_best_outputs(k)
         B, n, L = len(arcs), self.shape[0], arcs.shape[3]
         ys, valid = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
         sorted_scores = arcs.double().sort(3, descending=True)
+        # only the k best labels of an arc can be in the k best outputs
         scores, label = (
             to_numpy(x[..., : min(k, L)].contiguous()) for x in sorted_scores
         )
@@ -155,18 +160,19 @@ class LabelledSpanningTree(DependencyTrees):
         top = arcs.amax(3)
         best = self._unlabelled_trees(top).max_marginals(name)
         detour = torch.where(best > -torch.inf, best - top, -torch.inf)
+        # the best tree with an arc, with its best label replaced by another one
         highest = detour[..., None] + torch.where(self._usable_parts(name), arcs, 0)
         return highest.to(self.arcs.dtype)
 
     # Sums ------------------------------------------------------------------------
 
     def _shifted_potentials(self) -> Tensor:
-        """Arcs in float64, -inf where none reads, less the best of each word."""
+        """Arcs in float64 less the maximum of each word, -inf in entries never read."""
         arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
         return arcs - self._max_per_word()[:, None, :, None]
 
     def _max_per_word(self) -> Tensor:
-        """The best of each word ``[B, m]`` in float64, 0 where it has none."""
+        """Maximum score of each word's arcs, ``[B, m]`` float64, 0 if all are -inf."""
         arcs = torch.where(
             self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
         )
@@ -178,12 +184,12 @@ class LabelledSpanningTree(DependencyTrees):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        # the best of each word is added last: sums of large scores would round chances
+        # the maxima are added last: large scores would lose the digits of probabilities
         shifted = self._log_partition_float64(self._shifted_potentials())
         return self._to_dtype(shifted + self._max_per_word().sum(1))
 
-    def _log_partition_float64(self, arcs: Tensor) -> Tensor:
-        return self._unlabelled_trees(logsumexp(arcs)).log_partition()
+    def _log_partition_float64(self, shifted_arcs: Tensor) -> Tensor:
+        return self._unlabelled_trees(logsumexp(shifted_arcs)).log_partition()
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         shifted = self._log_partition_float64(self._shifted_potentials().detach())
@@ -201,6 +207,7 @@ class LabelledSpanningTree(DependencyTrees):
         """Entropy of trees and labels together, in nats. Differentiable once."""
         arcs = self._shifted_potentials()
         trees = self._unlabelled_trees(logsumexp(arcs))
+        # chain rule: entropy of the tree plus expected entropy of its labels
         entropy = trees.entropy() + (trees.marginals() * softmax_entropy(arcs)).sum(
             (1, 2)
         )
@@ -234,7 +241,7 @@ class LabelledSpanningTree(DependencyTrees):
         )
         total = cumulative[..., -1:]
         label = (cumulative <= uniform[..., None] * total).sum(3)
-        # of labels that cannot be, none is the last to be passed
+        # rounding of uniform * total may pass the last label of positive probability
         label = torch.minimum(label, (cumulative < total).sum(3))
         return torch.stack([heads, torch.where(heads < 0, -1, label)], 3)
 
@@ -254,7 +261,7 @@ SpanningTree._labelled = LabelledSpanningTree
 
 
 def _take_at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:
-    """Entries of ``[(B,) m, m, ...]`` at arcs ``heads [(B,) k, n]``."""
+    """Entries of ``numbers [(B,) m, m, ...]`` at the arcs of ``heads [(B,) k, n]``."""
     word = np.arange(1, heads.shape[-1] + 1)
     if heads.ndim == 2:
         return numbers[heads, word]
@@ -264,16 +271,17 @@ def _take_at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[A
 def _k_best_label_ranks(
     options: NDArray[np.float64], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The k best ways to pick one option for each word of one of several trees.
+    """Return the k best combinations of a tree and a label rank for each word.
 
-    Of scores ``[tree, word, rank]``: trees ``[k]`` and ranks ``[k, word]``, best first;
-    fewer where there are fewer.
+    ``options[tree, word, rank]`` are scores. Returns tree indices ``[k]`` and ranks
+    ``[k, word]``, best first; fewer than k if no more exist.
     """
     candidates = [
         (np.zeros(0), np.zeros(0, np.int64), np.zeros((0, options.shape[1]), int))
     ]
     for tree, scores in enumerate(options):
         total, ranks = np.zeros(1), np.zeros((1, 0), np.int64)
+        # k best of a sum of independent choices: keep the k best prefixes
         for word in scores:
             sums = (total[:, None] + word).reshape(-1)
             order = np.argsort(-sums, kind="stable")[:k]

@@ -1,4 +1,4 @@
-"""Knapsacks of too many elements and units of capacity for a circuit."""
+"""Knapsacks whose chart is too large for a circuit, in O(sqrt(N)) chart rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,28 +25,28 @@ Bools = NDArray[np.bool_]
 
 
 class LargeKnapsack(SearchStructure, Distribution):
-    """A batch of knapsacks, in memory of few rows of their chart.
+    """A batch of knapsacks that never stores its whole dynamic-programming chart.
 
     ``Knapsack`` returns this class for more than 4,000,000 elements times units of
-    capacity. It lacks ``sample`` and second derivatives. ``decode`` takes one pass over
-    the chart, sums two, and the k best 6k - 3.
+    capacity. It lacks ``sample`` and second derivatives. ``decode`` needs one pass over
+    the chart, sums need two, and the k best 6k - 3.
 
     Parameters
     ----------
     scores
-        ``(batch, N)``, checked.
+        ``(batch, N)``, validated.
     weights
-        Of the elements, in units.
-    rooms
-        ``(batch,)``: capacities in units, of at most the sum of the weights.
+        ``(N,)``: weights of the elements, in units.
+    capacities
+        ``(batch,)``: capacities in units, at most the sum of the weights.
     lengths
-        ``(batch,)``: the elements of each row.
+        ``(batch,)``: number of elements of each row.
     """
 
     scores: Tensor
     row_attributes = ("_capacities", "_lengths")
     output_description = "0 or 1 for each element, of no more weight than the capacity"
-    _num_labels = 2
+    _label_counts_width = 2
 
     def __init__(
         self, scores: Tensor, weights: Ints, capacities: Tensor, lengths: Tensor
@@ -56,12 +56,12 @@ class LargeKnapsack(SearchStructure, Distribution):
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: the elements of each row."""
+        """``(batch,)``: the number of elements of each row."""
         return self._lengths.clone()
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
-        """``(batch, 1)``: the elements of each row."""
+        """``(batch, 1)``: the number of elements of each row."""
         return self._lengths[:, None].clone()
 
     @property
@@ -74,15 +74,17 @@ class LargeKnapsack(SearchStructure, Distribution):
         return torch.from_numpy(self._weights).to(self.scores.device)
 
     def _usable_parts(self, name: str) -> Tensor:
+        # an element heavier than the capacity is in no output
         return self._real_mask & (self._weights_on_device <= self._capacities[:, None])
 
     def _can_be_infeasible(self, name: str) -> bool:
+        # the empty knapsack is always an output
         return False
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
         return y.masked_fill(~self._real_mask[:, None], -1)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         chosen = (y == 1) & self._real_mask[:, None]
         return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
 
@@ -109,16 +111,17 @@ class LargeKnapsack(SearchStructure, Distribution):
         outputs, _, has_output = self._engine.decode_tables(tables, rows)
         return outputs, has_output
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         return self._decode_tables(self._score_tables(), np.arange(len(self.scores)))
 
-    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, Floats]:
         rows = np.arange(len(self.scores))
         outputs, values, _ = self._engine.decode_tables(self._score_tables(), rows)
         return outputs, values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         tables = self._score_tables()
+        # without elements there is one output, the empty one
         if not self.shape[0]:
             valid = np.zeros((len(tables), k), np.bool_)
             valid[:, 0] = True
@@ -149,6 +152,7 @@ class LargeKnapsack(SearchStructure, Distribution):
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         value = self._log_partition_float64(self.scores)
+        # the kernel computes in float64: no low word is known
         hi_lo = torch.stack([value.detach(), torch.zeros_like(value)], -1)
         return DoubleDouble(self._to_dtype(value), hi_lo)
 
@@ -173,7 +177,7 @@ class LargeKnapsack(SearchStructure, Distribution):
 
 
 class KnapsackEngine(Engine):
-    """Scores ``[B, N]``, rooms and lengths ``[B]``, and the weights ``[N]``."""
+    """Ops of scores ``[B, N]`` with capacities, lengths ``[B]`` and weights ``[N]``."""
 
     num_row_potentials = 1
 
@@ -184,7 +188,7 @@ class KnapsackEngine(Engine):
         self.weights = weights
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "KnapsackEngine":
-        """The engine of other scores, and perhaps of other rooms and lengths."""
+        """The engine of other scores, and optionally other capacities and lengths."""
         scores, capacities, lengths = (
             *tensors,
             *self.row_attributes[len(tensors) - 1 :],
@@ -192,9 +196,12 @@ class KnapsackEngine(Engine):
         return KnapsackEngine(scores, capacities, lengths, self.weights)
 
     def log_partition_and_marginals(
-        self, needs_grad: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self,
+        needs_grad: Sequence[bool],
+        dtype: torch.dtype | None,
+        with_hi_lo: bool = False,
     ) -> tuple[Tensor, None, list[Tensor]]:
-        """Log-partition ``[B]`` and, if wanted, marginals ``[B, N]``."""
+        """Log-partition ``[B]`` and, if a gradient is needed, marginals ``[B, N]``."""
         (scores,) = self.potentials
         tables = _stack_score_tables(scores)
         value, parts = self._run_passes(
@@ -205,15 +212,17 @@ class KnapsackEngine(Engine):
         return to_dtype(log_partition, dtype or scores.dtype), None, [marginals]
 
     def entropy(self) -> Tensor:
-        """Entropy ``[B]`` of the outputs."""
+        """Entropy ``log Z - E[score]`` of each row, ``[B]``."""
         (scores,) = self.potentials
         tables = _stack_score_tables(scores)
         value, parts = self._run_passes(tables, np.arange(len(tables)), True, True)
+        # 0 * -inf of forbidden elements would be NaN
         means = (np.where(np.isfinite(tables), tables, 0) * parts).sum((1, 2))
+        # rounding may leave a small negative entropy
         return torch.from_numpy(np.maximum(value - means, 0)).to(scores)
 
     def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
-        """Raise an error."""
+        """Raise NotImplementedError: second derivatives would need the whole chart."""
         raise NotImplementedError(
             "log_partition: expected one derivative of a Knapsack of over 4,000,000 "
             "elements times units of capacity, got a second one, or one of marginals "
@@ -221,7 +230,7 @@ class KnapsackEngine(Engine):
         )
 
     def decode_tables(self, tables: Floats, rows: Ints) -> tuple[Ints, Floats, Bools]:
-        """Best outputs ``[M, N]`` of tables, scores, and which exist."""
+        """Best outputs ``[M, N]`` of tables ``[M, N, 2]``, scores, and which exist."""
         M, N = tables.shape[:2]
         outputs = np.empty((M, N), np.int64)
         values, has_output = np.empty(M), np.empty(M, np.bool_)
@@ -242,6 +251,10 @@ class KnapsackEngine(Engine):
     def _run_passes(
         self, tables: Floats, rows: Ints, use_logsumexp: bool, with_marginals: bool
     ) -> tuple[Floats, Floats]:
+        """Forward and optional backward pass: values ``[M]``, marginals ``[M, N, 2]``.
+
+        Max-marginals if ``use_logsumexp`` is False.
+        """
         values = np.empty(len(tables))
         marginals = np.empty(tables.shape if with_marginals else (0, 0, 2))
         args = (
@@ -261,12 +274,14 @@ class KnapsackEngine(Engine):
         return values, marginals
 
     def _weights_capacities_lengths(self, rows: Ints) -> tuple[Ints, Any, Any]:
-        """Weights, and rooms and lengths of the rows."""
+        """Weights, and capacities and lengths of ``rows``."""
         capacities, lengths = (to_numpy(x.cpu())[rows] for x in self.row_attributes)
         return self.weights, capacities, lengths
 
     def _estimated_work(self, num_rows: int) -> int:
+        """Number of chart entries of a pass, in the units of ``run_rows``."""
         max_capacity = int(self.row_attributes[0].max()) if num_rows else 0
+        # capacities are 0 to max_capacity
         return num_rows * len(self.weights) * (1 + max_capacity)
 
 

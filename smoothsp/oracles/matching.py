@@ -90,15 +90,16 @@ class Matching(SearchStructure):
 
     @property
     def _is_transposed(self) -> bool:
-        """Whether columns look for rows: all of them find one."""
+        """Return True if columns are assigned to rows: P > Q, so each has a row."""
         P, Q = self._num_rows_and_columns
         return P > Q and not self._partial
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[2]
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
+        # in the scores an unmatched row uses the last column
         return (
             torch.where(y < 0, self._num_rows_and_columns[1], y) if self._partial else y
         )
@@ -106,13 +107,14 @@ class Matching(SearchStructure):
     def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         if not is_eager_tensor(y):
             return super()._used_entries_and_first_invalid(y)
+        # one kernel validates y and returns the used entries
         y = y.contiguous()
         used = y.new_empty(y.shape)
         sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
         data_ptrs = y.data_ptr(), used.data_ptr()
         return used, jonker_volgenant.indices_of_pairs(sizes, data_ptrs, self._partial)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         used, _ = (
             self._used_entries_and_first_invalid(y) if is_eager_tensor(y) else (None, 0)
         )
@@ -126,6 +128,7 @@ class Matching(SearchStructure):
     def _is_output(self, y: Tensor) -> Tensor:
         P, Q = self._num_rows_and_columns
         inside = (y >= -1) & (y < Q)
+        # count rows per column; column Q collects unmatched rows
         column = torch.where(inside & (y >= 0), y, Q)
         num_rows_of_column = y.new_zeros(*y.shape[:2], Q + 1)
         num_rows_of_column = num_rows_of_column.scatter_add(
@@ -149,9 +152,10 @@ class Matching(SearchStructure):
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
+        # with unmatched rows the cost is not 1 for each unused part, see ``hamming``
         if self._is_transposed or not self._inherits_costs(Matching):
             return None
         return self._add_hamming_cost(self._gold_parts(y), scale)
@@ -165,6 +169,7 @@ class Matching(SearchStructure):
 
     def _kernel_scores(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
+        # without ``partial`` unmatched rows use no entry
         unmatched_column = self._num_rows_and_columns[1] if self._partial else -1
         jonker_volgenant.score_assignments(
             to_numpy(self.scores), unmatched_column, y, values
@@ -172,10 +177,11 @@ class Matching(SearchStructure):
         return values
 
     def _pad_to_square(self, scores: Floats) -> Floats:
-        """Scores ``[M, N, N]`` of as many rows as columns: who is left meets padding.
+        """Pad scores to square assignment problems ``[M, N, N]``.
 
-        Those whom the first rows stand for are all matched, or with ``partial`` have a
-        column of padding each.
+        The first rows are the rows (or columns, if P > Q) that must be matched; padding
+        scores 0. With ``partial`` row i has a private padding column Q + i, whose score
+        is that of leaving it unmatched.
         """
         P, Q = self._num_rows_and_columns
         if self._partial:
@@ -211,7 +217,10 @@ class Matching(SearchStructure):
         return outputs
 
     def _solve_assignments(self, squares: Floats) -> Assignments:
-        """Columns and prices ``[M, N]`` of a square's rows and columns, which exist."""
+        """Solve assignments: columns and duals u, v ``[M, N]``, and which exist.
+
+        ``columns`` are those of the rows of a square; u prices rows, v columns.
+        """
         M, N = squares.shape[:2]
         columns, has_output = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
@@ -229,13 +238,14 @@ class Matching(SearchStructure):
         return columns, u, v, has_output
 
     def _decode_rows(self) -> tuple[Ints, NDArray[Any], Bools]:
-        """Best outputs, their scores, and which rows have any."""
+        """Best outputs ``[B, P]``, their scores ``[B]``, and which exist."""
         scores = self._first_potentials_on_cpu()
         B, P, C = shape = tuple(scores.shape)
         columns, has_output = np.empty((B, P), np.int64), np.empty(B, np.bool_)
         values = np.empty(B, VECTORS[scores.dtype].dtype)
         N = P + C - 1 if self._partial else max(P, C)
         args = scores.data_ptr(), shape, self._partial
+        # O(N^3) with a small constant: most rows are assigned before augmentation
         work = B * N**2 * (10 + N // 4)
         run_rows(
             jonker_volgenant.decode_assignment,
@@ -248,19 +258,19 @@ class Matching(SearchStructure):
         )
         return columns, values, has_output
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         columns, _, has_output = self._decode_rows()
         return columns, has_output
 
-    def _search_best_and_score(self) -> tuple[Ints, NDArray[Any]]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, NDArray[Any]]:
         columns, values, _ = self._decode_rows()
         return columns, values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         squares = self._pad_to_square(self._potentials_as_numpy("scores"))
         assignments = self._solve_assignments(squares)
         if self._num_assigned_rows == 0:
-            # one output, which matches nobody
+            # the only output has no pair
             valid = np.zeros((len(squares), k), np.bool_)
             valid[:, 0] = True
             return np.full((len(squares), k, *self.shape), -1, np.int64), valid
@@ -275,7 +285,7 @@ class Matching(SearchStructure):
     def max_marginals(self) -> Float[Tensor, "batch row column"]:
         """Highest score of a matching that has each pair; -inf if there is none.
 
-        Of the shape of the scores; not differentiable. O(N^3): one maximum, and
+        Has the shape of the scores. Not differentiable. O(N^3): one maximum, and
         shortest paths between all rows.
         """
         scores = self._potentials_as_numpy("scores")
@@ -286,6 +296,7 @@ class Matching(SearchStructure):
         squares = self._pad_to_square(scores)
         M, N = squares.shape[:2]
         columns, u, v, has_output = self._solve_assignments(squares)
+        # forcing a pair loses its reduced cost plus a shortest path between its rows
         loss = np.empty_like(squares)
         run_rows(
             jonker_volgenant.max_marginal_gaps,
@@ -303,6 +314,7 @@ class Matching(SearchStructure):
         padded = value[:, None, None] - loss
         if self._partial:
             row = np.arange(P)
+            # row i is unmatched iff it takes its private padding column
             unmatched = padded[:, row, Q + row][..., None]
             return np.concatenate([padded[:, :P, :Q], unmatched], 2)
         highest = padded[:, : self._num_assigned_rows]

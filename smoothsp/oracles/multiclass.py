@@ -15,7 +15,7 @@ from smoothsp.oracles._searches.candidate_engine import CandidateEngine
 
 
 class Multiclass(Distribution):
-    """A batch of choices among scored candidates: classes, boxes, answers.
+    """A batch of choices among scored candidates: classes, boxes, documents.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Multiclass(Distribution):
         self._require_valid("scores")
 
     def _with_first_potentials(self, main: Tensor) -> "Multiclass":
-        # costs where no candidate is are never read
+        # costs may have other values in the padding: they must not enter the softmax
         if self._masked:
             main = torch.where(self.mask, main, -torch.inf)
         return super()._with_first_potentials(main)
@@ -90,12 +90,12 @@ class Multiclass(Distribution):
     def _likelihood_structure(self) -> "Multiclass":
         return self
 
-    _indexes_potentials = True
+    _gold_parts_index_potentials = True
 
     def _gold_parts(self, y: Tensor) -> Tensor:
         return self._labels_per_row(y)[:, None]
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self, y: Tensor, scale: float
     ) -> tuple["Multiclass", Tensor] | None:
         if not self._inherits_costs(Multiclass):
@@ -119,9 +119,9 @@ class Multiclass(Distribution):
 
     @property
     def _scores_or_zeros(self) -> Tensor:
-        """Scores in which a row without candidates holds zeros, for a sound softmax.
+        """Scores with zeros in rows without candidates, so that softmax is not NaN.
 
-        At least one column.
+        Has at least one column, so that reductions are defined.
         """
         if not self._masked:
             return self.scores
@@ -129,6 +129,7 @@ class Multiclass(Distribution):
         return scores if scores.shape[1] else torch.nn.functional.pad(scores, (0, 1))
 
     def _checked_candidates(self, y: Tensor) -> Tensor:
+        """Return y as int64 ``(batch,)`` or ``(batch, k)``; raise for padding."""
         mask = (
             self.mask if self.mask.shape[1] else self.mask.new_zeros(len(self.mask), 1)
         )
@@ -154,7 +155,7 @@ class Multiclass(Distribution):
         """Cost 1 for every real candidate but y, else 0."""
         label = self._labels_per_row(y)
         cost = self.mask.to(self.scores.dtype)
-        # a row without candidates costs nothing anyway
+        # the cost of a row without candidates is 0 everywhere, so y = -1 may be clamped
         return cost.scatter(1, label.clamp(min=0), 0) if cost.shape[1] else cost
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
@@ -163,7 +164,7 @@ class Multiclass(Distribution):
         return label.masked_fill(~self.mask.any(1), -1)[:, None]
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[1]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
@@ -174,7 +175,7 @@ class Multiclass(Distribution):
         return value, self._mask_empty_rows(y)
 
     def _mask_empty_rows(self, y: Tensor) -> Tensor:
-        """The candidates ``(batch,)``, -1 for rows without any."""
+        """Candidates y ``(batch,)`` with -1 in rows without candidates."""
         return y.masked_fill(~self.mask.any(1), -1) if self._masked else y
 
     def decode_topk(
@@ -204,7 +205,7 @@ class Multiclass(Distribution):
         empty = ~self.mask.any(1, keepdim=True) & first
         values = values[:, :k].masked_fill(empty, 0)
         valid = values > -torch.inf
-        # no gradient for what is not there
+        # masked even where the value is -inf already: no gradient to missing outputs
         values = values.masked_fill(~valid, -torch.inf)
         return values, ys.masked_fill(~valid | empty, -1), valid
 
@@ -228,7 +229,7 @@ class Multiclass(Distribution):
         y = self._checked_candidates(y)
         candidates = y if y.dim() == 2 else y[:, None]
         has_candidates = self.mask.any(1, keepdim=True)
-        # in one pass, at most 0 to the last bit
+        # log_softmax, not score - log_partition: never above 0 by rounding
         log_probs = self._scores_or_zeros.log_softmax(1)
         candidates = candidates.masked_fill(~has_candidates, 0)
         picked = log_probs.gather(1, candidates).masked_fill(~has_candidates, 0)
@@ -252,7 +253,7 @@ class Multiclass(Distribution):
             )
         scores = self._scores_or_zeros.detach()
         top = scores.amax(1)
-        # the maximum, and what is relative to it
+        # hi is the maximum, lo = log sum exp(score - maximum)
         shifted_log_partition = logsumexp(scores - top[:, None])
         hi_lo = torch.stack([top.double(), shifted_log_partition.double()], -1)
         return DoubleDouble(
@@ -289,6 +290,7 @@ class Multiclass(Distribution):
         if not checks.as_flag("replace", replace):
             noise = torch.empty_like(self.scores.detach(), dtype=torch.float64)
             noise = -noise.exponential_(generator=generator).log()
+            # Gumbel top-k: sorting perturbed scores samples without replacement
             perturbed, order = (self.scores.detach() + noise).sort(1, descending=True)
             order = order.masked_fill(perturbed == -torch.inf, -1)[:, :n]
             return torch.nn.functional.pad(order, (0, max(n - M, 0)), value=-1)
@@ -305,5 +307,5 @@ class Multiclass(Distribution):
 
 
 def _with_hi_lo(value: Tensor) -> DoubleDouble:
-    """Scores, which are sums of one number."""
+    """Wrap scores of one entry, which are exact: lo is 0."""
     return DoubleDouble(value, double_double.as_hi_lo(value))

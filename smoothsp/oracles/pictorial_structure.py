@@ -77,7 +77,8 @@ class PictorialStructure(SearchStructure):
 
     Examples
     --------
-    A head expects its body two rows below. The body rather is one column to the right.
+    The spring of the body rests two rows below the head; the best body is also one
+    column to the right.
 
     >>> import torch
     >>> from smoothsp.oracles import PictorialStructure
@@ -128,7 +129,7 @@ class PictorialStructure(SearchStructure):
         if is_compiling():
             super().__init__({"parts": parts, "deformation": deformation}, (P, 2))
             return
-        # of constants, also where a transform is under way
+        # parents are constants, so a torch.func transform need not wrap them
         with torch._C._DisableFuncTorch():
             parents = checks.as_int64("parents", parents, parts.device)
             checks.require_shape("parents", parents, (P,), "(P,)")
@@ -140,11 +141,12 @@ class PictorialStructure(SearchStructure):
         super().__init__({"parts": parts, "deformation": deformation}, (P, 2))
 
     def _require_convex_springs(self, deformation: Tensor) -> None:
-        """No -inf, and no spring that pushes the more the longer it is."""
+        """Raise ValueError for -inf or negative weights of squares (non-convex)."""
         if not checks.has_concrete_values():
             return
         deformation_read = deformation.detach()[:, self._non_root_parts]
         is_invalid = deformation_read < 0
+        # linear terms (entries 0 and 2) may be negative, but not -inf
         is_invalid[..., 0] = deformation_read[..., 0] <= -score_values.LIMIT
         is_invalid[..., 2] = deformation_read[..., 2] <= -score_values.LIMIT
         if bool(is_invalid.any()):
@@ -163,17 +165,18 @@ class PictorialStructure(SearchStructure):
         return torch.full((B,), P, device=self.parts.device)
 
     def _usable_parts(self, name: str) -> Tensor | None:
+        # roots have no spring: their deformation is never read
         if name == "parts":
             return None
         has_parent = (self.parents >= 0)[None, :, None]
         return has_parent.expand(self._row_potentials[name].shape)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.parts.shape[2:].numel()
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
-        """The number of each part's place, row by row."""
+        """Cell number ``row W + column`` of each part, -1 outside the grid."""
         row, column = y.unbind(3)
         is_inside = self._is_inside_grid(y)
         return torch.where(is_inside, row * self.parts.shape[3] + column, -1)
@@ -186,10 +189,10 @@ class PictorialStructure(SearchStructure):
     def _is_output(self, y: Tensor) -> Tensor:
         return self._is_inside_grid(y).all(2)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
-        """Entries of the parts' scores; ``_value`` adds the springs."""
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
+        """Entries of the parts' scores; ``_score_float64`` subtracts the springs."""
         part = torch.arange(self.parts.shape[1], device=y.device)
-        return part * self._num_labels + self._labels_of_outputs(y).clamp(min=0)
+        return part * self._label_counts_width + self._labels_of_outputs(y).clamp(min=0)
 
     def _with_hi_lo(self, value: Tensor, y: Tensor) -> DoubleDouble:
         return DoubleDouble(
@@ -201,6 +204,7 @@ class PictorialStructure(SearchStructure):
 
     def _score_float64(self, y: Tensor) -> Tensor:
         parts = self._non_root_parts
+        # Delta(d) = (d1, d1^2, d2, d2^2) after flattening: offset, square by axis
         displacement = (y[:, :, parts] - y[:, :, self.parents[parts]]).double()
         deviation = displacement - self.anchors[:, None, parts].double()
         terms = torch.stack([deviation, deviation.square()], 4).flatten(3)
@@ -234,6 +238,7 @@ class PictorialStructure(SearchStructure):
         B, _, H, W = self.parts.shape
         if not isinstance(reach, Tensor):
             checks.require_number("reach", reach)
+        # float64, rounded once to the dtype of the scores
         radius = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
         if radius.dim() and tuple(radius.shape) != (B,):
             raise ValueError(
@@ -242,6 +247,7 @@ class PictorialStructure(SearchStructure):
             )
         if not bool(((radius > 0) & (radius < torch.inf)).all()):
             raise ValueError(f"reach: expected positive numbers, got {reach}")
+        # offsets of all cells from the part's cell, (batch, P, H, W) by broadcasting
         row = torch.arange(H, device=y.device)[:, None] - y[..., 0, None, None]
         column = torch.arange(W, device=y.device) - y[..., 1, None, None]
         squared = (row.square() + column.square()).double()
@@ -249,7 +255,7 @@ class PictorialStructure(SearchStructure):
         return cost.clamp(max=1).to(self.parts.dtype)
 
     def _kernel_args(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
-        """Arguments of kernels besides the scores of parts."""
+        """Deformation, anchors, parents and topological order, for kernels."""
         springs = np.ascontiguousarray(self._potentials_as_numpy("deformation")[rows])
         anchors = to_numpy(self.anchors.cpu().double())[rows]
         return (
@@ -260,8 +266,9 @@ class PictorialStructure(SearchStructure):
         )
 
     def _decode_tables(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
-        """Best places ``[M, P]`` of tables ``[M, P, H W]``, and which exist."""
+        """Best cells ``[M, P]`` of tables ``[M, P, H W]``, and which exist."""
         H, W = self.parts.shape[2:]
+        # bmmf forbids cells in flat tables; kernels read grids
         M, P = tables.shape[:2]
         scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
         cells, has_output = np.empty((M, P, 2), np.int64), np.empty(M, np.bool_)
@@ -270,7 +277,7 @@ class PictorialStructure(SearchStructure):
         return cells[..., 0] * W + cells[..., 1], has_output
 
     def _max_marginals(self, tables: Floats, rows: Ints) -> Floats:
-        """Max-marginals ``[M, P, H W]`` of tables, in any order of rows."""
+        """Max-marginals ``[M, P, H W]`` of tables; ``rows`` select springs, anchors."""
         H, W = self.parts.shape[2:]
         M, P = tables.shape[:2]
         scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
@@ -280,25 +287,29 @@ class PictorialStructure(SearchStructure):
         return highest.reshape(tables.shape)
 
     def _score_tables_and_rows(self) -> tuple[Floats, Ints]:
+        """Scores of parts as tables ``[B, P, H W]``, and the row numbers ``[B]``."""
         B, P = self.parts.shape[:2]
-        tables = self._potentials_as_numpy("parts").reshape(B, P, self._num_labels)
+        tables = self._potentials_as_numpy("parts").reshape(
+            B, P, self._label_counts_width
+        )
         return np.ascontiguousarray(tables), np.arange(B)
 
     def _cells_to_rows_and_columns(self, cells: Ints) -> Ints:
-        """Rows and columns ``[..., 2]`` of numbers of places, -1 of what is none."""
+        """Convert cell numbers to (row, column) ``[..., 2]``; -1 stays -1."""
         W = self.parts.shape[3]
         rows_and_columns = np.stack([cells // W, cells % W], -1)
         return np.where(cells[..., None] < 0, -1, rows_and_columns)
 
     def _first_infeasible_row(self) -> int:
+        # springs are finite, so a row is infeasible iff a part has no allowed cell
         part = score_values.first_forbidden_row(self.parts.flatten(0, 1).flatten(1))
         return part if part < 0 else part // self.shape[0]
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         cells, has_output = self._decode_tables(*self._score_tables_and_rows())
         return self._cells_to_rows_and_columns(cells), has_output
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         tables, _ = self._score_tables_and_rows()
         cells, valid = bmmf.k_best(tables, k, self._decode_tables, self._max_marginals)
         return self._cells_to_rows_and_columns(cells), valid
@@ -306,14 +317,14 @@ class PictorialStructure(SearchStructure):
     def max_marginals(self) -> Float[Tensor, "batch part row column"]:
         """Highest score of an output with each part at each cell; -inf if none.
 
-        Of the shape of ``parts``; not differentiable.
+        Has the shape of ``parts``. Not differentiable.
         """
         highest = self._max_marginals(*self._score_tables_and_rows())
         return torch.from_numpy(highest).to(self.parts).reshape(self.parts.shape)
 
 
 def _expand_to_rows(name: str, value: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """``value`` with an entry for each row of the batch."""
+    """Return ``value`` as ``(batch, P, ...)``; raise ValueError for other shapes."""
     if value.dim() == 2:
         checks.require_shape(name, value, shape[1:], f"(P, {shape[2]})")
         return value.expand(shape)
@@ -324,7 +335,7 @@ def _expand_to_rows(name: str, value: Tensor, shape: tuple[int, int, int]) -> Te
 
 
 def _parents_before_children(parents: Ints) -> Ints:
-    """Parts in an order in which each stands after its parent."""
+    """Topological order of the parts: by depth, parents before children."""
     P = len(parents)
     if P and not ((parents >= -1) & (parents < P)).all():
         invalid_part = int(((parents < -1) | (parents >= P)).argmax())
@@ -334,6 +345,7 @@ def _parents_before_children(parents: Ints) -> Ints:
         )
     depth = np.full(P, -1, np.int64)
     for part in range(P):
+        # climb to the root or to a part of known depth, then number the path downwards
         path = []
         node = part
         while node >= 0 and depth[node] < 0:

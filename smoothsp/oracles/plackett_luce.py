@@ -1,4 +1,4 @@
-"""Rankings of items by repeated choice."""
+"""Plackett-Luce distributions over rankings."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -7,7 +7,7 @@ from torch import Tensor
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.structure import Potentials
 
-# In place of -inf: nothing beside any score, and without NaN in derivatives.
+# Replaces -inf: exp underflows to 0 beside any score, and derivatives are not NaN.
 _NEGLIGIBLE = -1e30
 
 
@@ -81,7 +81,7 @@ class PlackettLuce(Potentials):
         self._require_valid("scores")
 
     def _can_be_infeasible(self, name: str) -> bool:
-        # without items the empty ranking is left
+        # without allowed items the empty ranking is the only output
         return False
 
     @property
@@ -113,13 +113,13 @@ class PlackettLuce(Potentials):
         return y_with_k[:, 0]
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[1]
 
     # Probabilities --------------------------------------------------------------
 
     def _with_k_axis(self, y: Tensor) -> tuple[Tensor, bool]:
-        """Rankings or beginnings ``(batch, k, T)``, and whether k was there."""
+        """Validate rankings or prefixes; return ``(batch, k, T)``, and if y has k."""
         y = checks.as_int64("y", y, self.scores.device)
         (B, N), lacks_k = self.scores.shape, y.dim() == 2
         y_with_k = y[:, None] if lacks_k else y
@@ -136,6 +136,7 @@ class PlackettLuce(Potentials):
         if N:
             scores = self.scores.detach()[:, None].expand(-1, y_with_k.shape[1], -1)
             is_invalid |= (is_item & (scores.gather(2, item) == -torch.inf)).any(2)
+        # no items after a -1, and no item twice: equal neighbours after sorting
         is_invalid |= (is_item[..., 1:] & ~is_item[..., :-1]).any(2)
         sorted_items = y_with_k.sort(2).values
         is_invalid |= (
@@ -166,7 +167,7 @@ class PlackettLuce(Potentials):
             value = self.scores.sum(1, keepdim=True).masked_fill(real.any(), 0)
             value = torch.zeros_like(value).expand(B, k)
             return value if has_k else value.squeeze(1)
-        # the items of y, then all others
+        # order all items by rank: those of y first, then the rest, all with rank N
         rank_of_item = y_with_k.new_full((B, k, N + 1), N)
         rank = torch.arange(T, device=y_with_k.device).expand(B, k, T)
         rank_of_item = rank_of_item.scatter(2, torch.where(real, y_with_k, N), rank)[
@@ -178,9 +179,13 @@ class PlackettLuce(Potentials):
     score = log_prob
 
     def _prefix_log_prob(self, order: Tensor, T: int, real: Tensor) -> Tensor:
-        """Log-probabilities ``(batch, k)`` of the first items of ``(batch, k, N)``."""
+        """Log-probabilities ``(batch, k)`` of the first T items of ``order``.
+
+        ``order (batch, k, N)`` holds all items; ``real`` marks the ranks that count.
+        """
         scores_float64 = self.scores.double().clamp(min=_NEGLIGIBLE)
         scores = scores_float64[:, None].expand(order.shape).gather(2, order)
+        # log of the sum over items not yet ranked: a reversed cumulative logsumexp
         log_remaining = scores.flip(2).logcumsumexp(2).flip(2)
         log_conditionals = (scores - log_remaining)[..., :T]
         return log_conditionals.masked_fill(~real, 0).sum(2).to(self.scores.dtype)
@@ -188,7 +193,7 @@ class PlackettLuce(Potentials):
     # Rankings -------------------------------------------------------------------
 
     def _rank_items(self, scores: Tensor) -> Tensor:
-        """Items from the highest score on, ``(..., places)``, -1 for none."""
+        """Items by decreasing score, ``(..., places)``, -1 after the last allowed."""
         values, items = scores.sort(dim=-1, descending=True, stable=True)
         return items.masked_fill(values == -torch.inf, -1)[..., : self.places]
 
@@ -221,18 +226,18 @@ class PlackettLuce(Potentials):
         B, N = self.scores.shape
         k = checks.as_output_count("k", k, B * (1 + N))
         with torch.no_grad():
-            ys, valid = self._search_k_best(k)
+            ys, valid = self._search_k_best_outputs(k)
         filled = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.log_prob(filled).masked_fill(~valid, -torch.inf)
         return values, ys.masked_fill(~valid[..., None], -1), valid
 
-    def _search_k_best(self, k: int) -> tuple[Tensor, Tensor]:
-        """Rankings ``(batch, k, places)``, and which of them exist.
+    def _search_k_best_outputs(self, k: int) -> tuple[Tensor, Tensor]:
+        """The k best rankings ``(batch, k, places)``, and which of them exist.
 
-        A ranking is followed by rankings that keep its beginning and take the next
-        worse of the items left at one place. The rest is in the order of scores. Places
-        before the last one that was changed so stay. Each ranking but the best follows
-        one other, which is at least as probable.
+        Lawler's partition: a child of a ranking keeps a prefix, takes the next worse
+        remaining item at one rank, and sorts the rest by score. Ranks before the
+        parent's last change stay fixed. So each ranking but the best has exactly one
+        parent, which is at least as probable.
         """
         (B, N), P, device = self.scores.shape, self.places, self.scores.device
         sorted_ = self.scores.sort(dim=1, descending=True, stable=True)
@@ -242,7 +247,8 @@ class PlackettLuce(Potentials):
             torch.arange(P, device=device),
             torch.arange(N, device=device),
         )
-        # pools of orders of all ranks, where each was changed last, and their values
+        # candidates: order of all items by rank in the best one, rank of the last
+        # change, log-probability
         pool = rank.expand(B, 1, N)
         changed = torch.zeros(B, 1, dtype=torch.int64, device=device)
         value = self.scores.new_zeros(B, 1, dtype=torch.float64)
@@ -256,7 +262,7 @@ class PlackettLuce(Potentials):
             value[row, best_index] = -torch.inf
             if not num_left or not P:
                 continue
-            # of each place the next worse item behind it
+            # next worse item for each rank, among those ranked behind it
             is_worse = (rank > rank_index[:, None]) & (
                 order[:, None] > order[:, :P, None]
             )
@@ -266,6 +272,7 @@ class PlackettLuce(Potentials):
                 & (rank_index >= last_changed[:, None])
                 & (rank_index < length)
             )
+            # sorting by these keys gives the child: prefix, the item, then the rest
             sort_keys = torch.where(
                 rank < rank_index[:, None], rank - 2 * N, order[:, None]
             )
@@ -277,7 +284,7 @@ class PlackettLuce(Potentials):
             value = torch.cat([value, values], 1)
             pool = torch.cat([pool, orders], 1)
             changed = torch.cat([changed, rank_index.expand(B, P)], 1)
-            # no more are ever listed
+            # only the best num_left candidates can still be listed
             value, pool_index = value.topk(min(num_left, value.shape[1]), 1)
             changed = changed.gather(1, pool_index)
             pool = pool.gather(1, pool_index[..., None].expand(*pool_index.shape, N))
@@ -294,6 +301,7 @@ class PlackettLuce(Potentials):
         B, N = self.scores.shape
         n = checks.as_output_count("n", n, B * (1 + N), sampled=True)
         generator = checks.as_generator(generator)
+        # Yellott (1977): the order of scores plus Gumbel noise is a sample
         scores = self.scores.detach().double()[:, None].expand(B, n, N)
         noise = torch.empty_like(scores, memory_format=torch.contiguous_format)
         return self._rank_items(scores - noise.exponential_(generator=generator).log())

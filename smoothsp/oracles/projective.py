@@ -90,7 +90,7 @@ class ProjectiveDependencies(CircuitStructure):
         )
 
     def outputs_of(self, labels: Tensor) -> Tensor:
-        """Heads, and the labels of their arcs."""
+        """Outputs of labels: heads, or (head, label) pairs for labelled arcs."""
         if self.arcs.dim() == 3:
             return labels
         L = self.arcs.shape[3]
@@ -98,7 +98,7 @@ class ProjectiveDependencies(CircuitStructure):
         return torch.where(labels[..., None] < 0, -1, pair)
 
     def labels_of(self, y: Tensor) -> Tensor:
-        """Heads, of labelled arcs ``head * L + label``."""
+        """Labels of outputs: heads, or ``head * L + label`` for labelled arcs."""
         if self.arcs.dim() == 3:
             return y
         head, label = y.unbind(3)
@@ -110,9 +110,11 @@ class ProjectiveDependencies(CircuitStructure):
 def _build_eisner(
     n: int, labels: int | None, single_root: bool
 ) -> tuple[Circuit, Items]:
-    """Eisner's algorithm: ``full[h, m]`` is a head with all that lies up to m.
+    """Build Eisner's algorithm on half-spans between a head h and a word m.
 
-    ``half[h, m]``, the same while m, which h is the head of, lacks its further side.
+    ``complete[h, m]`` sums over trees of the words from h to m rooted at h.
+    ``incomplete[h, m]`` has the arc from h to m, but not yet the modifiers of m on the
+    far side. ``adjacent[i, j]`` joins two half-spans that meet between i and j.
     """
     c = Circuit()
     word = np.arange(n + 1)
@@ -125,9 +127,11 @@ def _build_eisner(
         c.label(leaf, word[:, None] - 1, value)
         c.define(arc, (leaf,))
     complete, incomplete, adjacent = (c.chart(n + 1, n + 1) for _ in range(3))
-    # items of their own, not c.ONE, so that sums over splits walk with constant steps
+    # items of the chart instead of c.ONE: the constant strides make the sum over split
+    # points a strided run
     c.multiply(complete[word, word], np.full(n + 1, c.ONE))
     first_head = 1 if single_root else 0
+    # spans by increasing width: all spans of a width depend on shorter ones only
     for width in range(1, n + 1):
         i = np.arange(first_head, n + 1 - width)
         j = i + width
@@ -136,12 +140,13 @@ def _build_eisner(
         c.define(adjacent[i, j], (complete[left, k], complete[right, k + 1]))
         c.multiply(incomplete[i, j], adjacent[i, j], arc[i, j])
         c.define(complete[i, j], (incomplete[left, k + 1], complete[k + 1, right]))
-        # nothing is the head of the root
+        # leftward arcs; the root has no head, so spans that start at 0 are left out
         i, j, k, left, right = (x[1 - first_head :] for x in (i, j, k, left, right))
         c.multiply(incomplete[j, i], adjacent[i, j], arc[j, i])
         c.define(complete[j, i], (incomplete[right, k], complete[k, left]))
     if not single_root:
         return c, complete[0]
+    # single root: spans exclude the root, which is attached to one top word at the end
     tree, roots = c.chart(n + 1, n + 1), c.chart(n + 1)
     roots[0] = c.ONE
     for size in range(1, n + 1):

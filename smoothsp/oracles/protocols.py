@@ -1,4 +1,4 @@
-"""Protocols of the methods that losses call."""
+"""Protocols of structures: the methods that losses call."""
 
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -38,11 +38,11 @@ class Structure(Protocol):
         ...
 
     def augment(self: Self, cost: Tensor) -> Self:
-        """The structure with a cost added to its potentials."""
+        """Return the structure with a cost added to its potentials."""
         ...
 
     def select(self: Self, rows: Tensor) -> Self:
-        """The structure of some rows."""
+        """Return the structure of the selected rows."""
         ...
 
     def decode(self) -> tuple[Tensor, Tensor]:
@@ -82,7 +82,7 @@ class SumStructure(Structure, Protocol):
     """
 
     def scale(self: Self, factor: float) -> Self:
-        """The structure with all potentials multiplied."""
+        """Return the structure with all potentials multiplied by ``factor``."""
         ...
 
     def log_partition(self) -> Tensor:
@@ -108,7 +108,7 @@ class PartialStructure(Structure, Protocol):
     """
 
     def restrict(self: Self, allowed: Tensor) -> Self:
-        """The structure in which only parts that are True may be used.
+        """Return the structure in which only parts that are True may be used.
 
         ``allowed`` is bool, of the shape that a cost has.
         """

@@ -1,4 +1,4 @@
-"""Chains whose label sequences are those of a regular language."""
+"""Linear chains restricted to the label sequences of a regular language."""
 
 from collections.abc import Sequence
 
@@ -49,7 +49,7 @@ class RegularLanguage(ReadOnly, ConstantArgument):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> "RegularChain":
-        """The structure whose outputs are the sequences of the language."""
+        """Return the structure whose outputs are the sequences of the language."""
         options = {"lengths": lengths, "mask": mask}
         return RegularChain(emissions, transitions, start, end, self, **options)
 
@@ -61,9 +61,9 @@ class RegularLanguage(ReadOnly, ConstantArgument):
 class RegularChain(MaskedSequences):
     """A batch of label sequences that a regular expression matches.
 
-    The scores are those of a ``Chain``: of each label, of each two labels in a row, of
-    the first and of the last one. Sequences that the language lacks are no outputs.
-    Every result is exact, and differentiable in every potential.
+    The score is that of a ``Chain``: emissions, transitions, and scores of the first
+    and last label. Only sequences in the language are outputs. Every result is exact,
+    and differentiable in every potential.
 
     Parameters
     ----------
@@ -76,10 +76,10 @@ class RegularChain(MaskedSequences):
     start, end
         ``(state,)`` scores of the first and of the last label; zero if absent.
     language
-        Of ``smoothsp.constraints.regular``, whose labels are the states.
+        Language made by ``smoothsp.constraints.regular``; its labels are the states.
     lengths
-        ``(batch,)`` integers from 0 to time: the first so many positions are real.
-        Entries beyond are never read; their gradient is exactly zero.
+        ``(batch,)`` integers from 0 to time: the number of real positions of each row,
+        the first ones. Entries beyond are never read; their gradient is exactly zero.
     mask
         ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
         Masked positions are skipped as if deleted.
@@ -95,8 +95,9 @@ class RegularChain(MaskedSequences):
 
     Notes
     -----
-    An output is ``(batch, time)``: a label for each position, -1 at masked ones. The
-    chain times the automaton of Q states: O(batch time Q state^2).
+    An output is ``(batch, time)``: a label for each position, -1 at masked ones.
+    Inference is on the product of chain and automaton: O(batch time Q state^2) for Q
+    states of the automaton.
 
     Source: Roche and Schabes, "Finite-State Language Processing" (1997), chapter 1
     (intersection with an automaton); Papay et al., "Constraining Linear-chain CRFs to
@@ -145,6 +146,7 @@ class RegularChain(MaskedSequences):
         for name, value in arguments.items():
             form = "(state, state)" if name == "transitions" else "(state,)"
             shape = (S, S) if name == "transitions" else (S,)
+            # one circuit for all: absent scores are zeros
             if value is None:
                 value = emissions.new_zeros(shape)
             else:
@@ -165,7 +167,7 @@ class RegularChain(MaskedSequences):
         )
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.emissions.shape[2]
 
     def leaves(self) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -173,7 +175,7 @@ class RegularChain(MaskedSequences):
         return self._pack(self.emissions), tuple(self._shared_potentials.values())
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """Leaves of emissions, transitions and both ends."""
+        """Leaves of emissions, transitions, and the start and end scores."""
         emissions = super().leaves_used(labels)
         T, S = self.emissions.shape[1:]
         if not T:
@@ -181,6 +183,7 @@ class RegularChain(MaskedSequences):
         is_real, P = emissions >= 0, T * S
         has_transition = is_real[..., :-1] & is_real[..., 1:]
         transitions = P + labels[..., :-1] * S + labels[..., 1:]
+        # labels are packed: real positions come first, so the last is at length - 1
         last = (self.lengths - 1).clamp(min=0)[:, None, None]
         last = last.expand(*labels.shape[:2], 1)
         ends = [
@@ -197,9 +200,11 @@ class RegularChain(MaskedSequences):
 
 
 def _build_regular_chain(T: int, language: Automaton) -> tuple[Circuit, Items]:
-    """``upto[t, q, s]``: labels up to t, the last being s, which lead to state q.
+    """Build the forward algorithm on the product of chain and automaton.
 
-    ``then[t, q, s]``: labels before t which lead to q, and a move to s.
+    ``alpha[q, s]`` at position t sums over labels up to t with last label s that lead
+    the automaton to state q. ``entering[q, s]`` sums over labels before t that lead to
+    q, with the transition to label s.
     """
     c = Circuit()
     next_state = np.array(language.transitions, np.int64).reshape(
@@ -209,21 +214,24 @@ def _build_regular_chain(T: int, language: Automaton) -> tuple[Circuit, Items]:
     label = c.leaves(T, S)
     transition, start, end = c.shared(S, S), c.shared(S), c.shared(S)
     c.label(label, np.arange(T)[:, None], np.arange(S))
-    # from state q by label s, in order of where that leads
+    # automaton transitions (q, s), grouped by the (next state, label) that they reach
     q, s = (next_state >= 0).nonzero()
     order = np.lexsort((q, s, next_state[q, s]))
     q, s = q[order], s[order]
     reached, counts = np.unique(next_state[q, s] * S + s, return_counts=True)
     roots = np.full(T + 1, c.NONE, np.int32)
     roots[0] = c.ONE if language.accepts[0] else c.NONE
+    # a sequence is in the language if it ends in an accepting state
     accepting = np.flatnonzero(np.array(language.accepts)[reached // S])
     if T and len(accepting):
         roots[1:] = c.chart(T)
     entering, alpha = np.full((Q, S), c.NONE, np.int32), label[:0]
+    # before the first position the automaton is in state 0
     entering[0] = start
     for t in range(T):
         if t > 0:
             entering = c.chart(Q, S)
+            # sums over the previous label: Q S^2 products, shared by all next states
             c.define(entering, (alpha.reshape(Q, 1, S), transition.T[None]))
         alpha = np.full(Q * S, c.NONE, np.int32)
         alpha[reached] = c.chart(len(reached))

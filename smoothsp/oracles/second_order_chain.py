@@ -1,4 +1,4 @@
-"""Chains whose transitions look at three labels."""
+"""Second-order linear chains."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from smoothsp.oracles._inference import checks
 
 
 class SecondOrderChain(MaskedSequences):
-    r"""A batch of label sequences, scored by label and by three labels in a row.
+    r"""A batch of second-order chains: each transition scores three adjacent labels.
 
     .. math:: s(y) = \sum_t \mathrm{emissions}[t, y_t]
         + \sum_{t \ge 2} \mathrm{transitions}[y_{t-2}, y_{t-1}, y_t]
@@ -22,12 +22,12 @@ class SecondOrderChain(MaskedSequences):
     ----------
     emissions
         ``(batch, time, state)``, float32 or float64; bfloat16 and float16 are computed
-        in float32. What the first and the last label score is added here.
+        in float32. Add scores of the first and last label here.
     transitions
         ``(state, state, state)``: ``[i, j, k]`` scores i, then j, then k.
     lengths
-        ``(batch,)`` integers from 0 to time: the first so many positions are real.
-        Entries beyond are never read; their gradient is exactly zero.
+        ``(batch,)`` integers from 0 to time: the number of real positions of each row,
+        the first ones. Entries beyond are never read; their gradient is exactly zero.
     mask
         ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
         Masked positions are skipped as if deleted. A row without a real position has
@@ -108,13 +108,18 @@ class SecondOrderChain(MaskedSequences):
         T, S = self.emissions.shape[1:]
         emissions = super().leaves_used(labels)
         i, j, k = (labels[..., t : max(T - 2, 0) + t] for t in range(3))
+        # a transition needs three adjacent real positions
         is_real = (emissions >= 0).unfold(2, 3, 1).all(3) if T > 2 else i >= 0
         transitions = torch.where(is_real, T * S + (i * S + j) * S + k, -1)
         return torch.cat([emissions, transitions], 2)
 
 
 def _build_second_order_chain(T: int, S: int) -> tuple[Circuit, Items]:
-    """``upto[t, i, j]``: all labels up to position t, the last two being i and j."""
+    """Build the forward algorithm on pairs of labels.
+
+    ``alpha[t, i, j] = label[t, j] sum_h alpha[t - 1, h, i] transition[h, i, j]`` sums
+    over labels up to position t that end with i, j. ``entering`` is the inner sum.
+    """
     c = Circuit()
     label, transition = c.leaves(T, S), c.shared(S, S, S)
     c.label(label, np.arange(T)[:, None], np.arange(S))
@@ -125,9 +130,11 @@ def _build_second_order_chain(T: int, S: int) -> tuple[Circuit, Items]:
         if t == 0:
             c.define(roots[1], (label[0],))
             continue
+        # the second position has no transition yet
         if t == 1:
             entering[1] = label[0][:, None]
         else:
+            # the summed label h must be the last axis
             previous = np.moveaxis(alpha[t - 1], 0, 1)[:, None]
             c.define(entering[t], (previous, np.moveaxis(transition, 0, 2)))
         c.multiply(alpha[t], entering[t], np.broadcast_to(label[t], (S, S)))

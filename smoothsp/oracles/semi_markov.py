@@ -1,4 +1,4 @@
-"""Segmentations of sequences into labelled segments: semi-Markov chains."""
+"""Semi-Markov chains: segmentations of sequences into labelled segments."""
 
 import numpy as np
 import torch
@@ -96,6 +96,7 @@ class SemiMarkov(MaskedSequences):
                 f"duration and one state, got {tuple(segments.shape)}"
             )
         _, T, D, S = segments.shape
+        # row-wise transitions are packed with the segments where positions are masked
         per_position = isinstance(transitions, Tensor) and transitions.dim() == 4
         scores = {
             "transitions": _as_shared_or_position_scores(
@@ -184,7 +185,8 @@ class SemiMarkov(MaskedSequences):
         _, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
         differs = state[:, :, None] != torch.arange(S, device=y.device)
-        # starts of y strictly inside: those up to t + d, less those up to t
+        # a segment differs from y at its first position unless y starts one of the same
+        # state there, and at each later position where y starts one
         count = torch.nn.functional.pad((state >= 0).long().cumsum(1), (0, D))
         position = torch.arange(T, device=y.device)[:, None]
         last_position = position + torch.arange(D, device=y.device)
@@ -197,13 +199,14 @@ class SemiMarkov(MaskedSequences):
         return self._unpack(cost)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.segments.shape[3]
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """Number of segments of each state in y."""
         labels, S = self._labels_per_row(y), self.segments.shape[3]
         state = torch.where(labels >= 0, labels % S, S)
+        # an extra state collects positions without a start
         counts = self.segments.new_zeros(len(labels), S + 1)
         ones = counts.new_ones(state.shape)
         return counts.scatter_add(1, state, ones)[:, :S]
@@ -225,7 +228,7 @@ class SemiMarkov(MaskedSequences):
         position = torch.arange(T, device=y.device)
         real = position < self.lengths[:, None, None]
         begins = real & (state != -1)
-        # the next start, or the end of the row
+        # a segment ends at the next start (reversed running minimum), or with the row
         row_end = self.lengths[:, None, None].expand(*state.shape[:2], 1)
         segment_end = torch.cat([torch.where(begins, position, T)[..., 1:], row_end], 2)
         segment_end = (
@@ -233,23 +236,23 @@ class SemiMarkov(MaskedSequences):
         )
         duration = torch.minimum(segment_end, row_end) - position - 1
         is_segment = begins & (state >= 0) & (state < S) & (duration < D)
-        # a start that no segment can be made of is a label that no leaf has
+        # invalid segments get label D S, which belongs to no leaf
         return torch.where(
             is_segment, duration * S + state, torch.where(begins, D * S, -1)
         )
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """Leaves of segments, transitions and both ends."""
+        """Leaves of segments, transitions, and the start and end scores."""
         B, K, T = labels.shape
         _, _, D, S = self.segments.shape
-        # where moves begin, and where starts do
+        # offsets of the leaves: transitions from P, start scores from Q
         P = T * D * S
         Q = P + S * S * (T if "transitions" in self._row_potentials else 1)
         position = torch.arange(T, device=labels.device)
         is_segment = (labels >= 0) & (labels < D * S)
         parts = torch.where(is_segment, position * D * S + labels, -1)
         state = torch.where(is_segment, labels % S, -1)
-        # the state of the segment before: that of the last start so far, moved by one
+        # state of the previous segment: running maximum of starts, shifted by one
         last_start = torch.where(is_segment, position, -1)
         last_start = last_start.cummax(2).values if T else last_start
         previous_start = torch.cat([last_start.new_full((B, K, 1), -1), last_start], 2)
@@ -281,7 +284,11 @@ class SemiMarkov(MaskedSequences):
 def _as_shared_or_position_scores(
     name: str, value: Tensor | None, segments: Tensor, per_position: bool = False
 ) -> Tensor:
-    """Scores of moves ``(state, state)``, or of each position, or ``(state,)``."""
+    """Validate transitions ``(state, state)``, or start or end scores ``(state,)``.
+
+    With ``per_position``, transitions are ``(batch, time, state, state)``. Absent
+    scores are 0.
+    """
     B, T, _, S = segments.shape
     form = ("state", "state") if name == "transitions" else ("state",)
     shape: tuple[int, ...] = (S,) * len(form)
@@ -300,9 +307,11 @@ def _as_shared_or_position_scores(
 def _build_semi_markov(
     T: int, D: int, S: int, per_position: bool
 ) -> tuple[Circuit, Items]:
-    """``ended[t, s]``: all ways in which a segment of state s ends before position t.
+    """Build the forward algorithm of Sarawagi and Cohen (2004).
 
-    ``entered[t, s]``: all ways up to t, then a segment of state s begins there.
+    ``ending[t, s]`` sums over segmentations of the first t positions whose last segment
+    has state s; ``entering[t, s]`` over those of the first t positions, with the
+    transition to a segment of state s that starts at t.
     """
     c = Circuit()
     segment = c.leaves(T, D, S)
@@ -321,7 +330,8 @@ def _build_semi_markov(
         else:
             entering[0] = start
         d = np.arange(min(D, t + 1))
-        # the axis that is summed is last: one duration more is one position earlier
+        # sum over durations on the last axis; a segment of d + 1 positions that ends at
+        # t starts at t - d
         c.define(ending[t + 1], (entering[t - d].T, segment[t - d, d].T))
         c.define(roots[t + 1], (ending[t + 1], end))
     return c, roots

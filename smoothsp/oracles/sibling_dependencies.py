@@ -57,7 +57,7 @@ class SiblingDependencies(CircuitStructure):
 
     Examples
     --------
-    A second modifier on the same side is dear:
+    A second modifier on the same side costs 3:
 
     >>> import torch
     >>> from smoothsp.oracles import SiblingDependencies
@@ -104,11 +104,12 @@ class SiblingDependencies(CircuitStructure):
         )
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """The leaf of each arc, and of each pair of neighbouring arcs."""
+        """Leaves of arcs, and of pairs of adjacent siblings."""
         arcs, m = super().leaves_used(labels), self.arcs.shape[1]
         word = torch.arange(1, m, device=labels.device)
         head = labels.clamp(0, m - 1)
-        # words in order of head and side: neighbours there are neighbours of a head
+        # stable sort by (head, side): adjacent words with equal keys are adjacent
+        # siblings
         is_right = word > head
         side = torch.where(labels < 0, -word, 2 * head + is_right)
         side, order = side.sort(dim=2, stable=True)
@@ -122,6 +123,7 @@ class SiblingDependencies(CircuitStructure):
         previous, following = (
             torch.empty_like(order).scatter(2, order, x) for x in shifted
         )
+        # the sibling nearer to the head is before words right of it, after words left
         inner = torch.where(is_right, previous, following)
         has_sibling = (arcs >= 0) & (inner > 0)
         pairs = m * m + (head * m + inner) * m + word
@@ -129,11 +131,12 @@ class SiblingDependencies(CircuitStructure):
 
 
 def _build_sibling_eisner(n: int, single_root: bool) -> tuple[Circuit, Items]:
-    """Eisner's algorithm, whose half spans carry the modifier next to the last.
+    """Build Eisner's algorithm with scores of adjacent siblings.
 
-    ``full[h, m]`` is a head with all that lies up to m; ``half[h, m]``, the same while
-    m, which h is the head of, lacks its further side; ``joint[i, j]``, two words with
-    all that lies between them.
+    ``complete[h, m]`` and ``incomplete[h, m]`` are the half-spans of
+    ``ProjectiveDependencies``. ``adjacent[i, j]`` sums over the subtrees between two
+    adjacent siblings i and j. ``without_arc[h, m]`` is ``incomplete[h, m]`` without the
+    score of its arc.
     """
     c = Circuit()
     word = np.arange(n + 1)
@@ -142,7 +145,8 @@ def _build_sibling_eisner(n: int, single_root: bool) -> tuple[Circuit, Items]:
     complete, incomplete, adjacent, without_arc = (
         c.chart(n + 1, n + 1) for _ in range(4)
     )
-    # items of their own, not c.ONE, so that sums over splits walk with constant steps
+    # items of the chart instead of c.ONE: the constant strides make the sum over split
+    # points a strided run
     c.multiply(complete[word, word], np.full(n + 1, c.ONE))
     first_head = 1 if single_root else 0
     for width in range(1, n + 1):
@@ -155,7 +159,11 @@ def _build_sibling_eisner(n: int, single_root: bool) -> tuple[Circuit, Items]:
         def attach(
             head: Indices, modifier: Indices, nearest: Indices, inner: Indices
         ) -> None:
-            """``half``: the last modifier is the first one, or there is one before."""
+            """Define ``incomplete[head, modifier]`` for all spans of this width.
+
+            The modifier is the first on its side, with ``nearest`` the word next to the
+            head, or follows one of the siblings ``inner``.
+            """
             h, m = head[:, None], modifier[:, None]
             lower, upper = np.minimum(inner, m), np.maximum(inner, m)
             pair = c.chart(*inner.shape)
@@ -175,7 +183,7 @@ def _build_sibling_eisner(n: int, single_root: bool) -> tuple[Circuit, Items]:
 
         attach(i, j, i + 1, k[:, 1:])
         c.define(complete[i, j], (incomplete[left, k + 1], complete[k + 1, right]))
-        # nothing is the head of the root
+        # leftward arcs; the root has no head, so spans that start at 0 are left out
         i, j, k, left, right = (x[1 - first_head :] for x in (i, j, k, left, right))
         attach(j, i, j - 1, k[:, 1:])
         c.define(complete[j, i], (incomplete[right, k], complete[k, left]))

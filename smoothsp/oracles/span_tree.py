@@ -1,4 +1,4 @@
-"""Binary trees over the words of a sentence, scored by spans."""
+"""Binary constituency trees scored by spans (CKY)."""
 
 import numpy as np
 import torch
@@ -85,15 +85,17 @@ class SpanTree(CircuitStructure):
         )
 
     def labels_of(self, y: Tensor) -> Tensor:
-        """The labels of spans; those of words count, too."""
+        """Labels of all spans, single words included, flattened."""
         return mask_non_trees(y, self.lengths).flatten(2)
 
 
 def mask_non_trees(y: Tensor, lengths: Tensor) -> Tensor:
-    """Labels ``(batch, k, n, n)`` of spans, all -1 where there are not 2 length - 1.
+    """Return y ``(batch, k, n, n)``, all -1 unless it has 2 length - 1 spans.
 
-    Of so many spans that make a tree, none is left over.
+    A binary tree over n words has 2n - 1 spans. If the circuit finds a tree among this
+    number of spans, no span is left over.
     """
+    # kernel for eager CPU tensors: one pass instead of several temporaries
     if is_eager_tensor(y) and y.dtype == lengths.dtype == torch.int64:
         y, lengths = y.contiguous(), lengths.contiguous()
         labels = y.new_empty(y.shape)
@@ -108,7 +110,11 @@ def mask_non_trees(y: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _build_span_tree(n: int, labels: int | None) -> tuple[Circuit, Items]:
-    """``inside[i, j]``: all trees over the words i to j; ``split``, without the top."""
+    """Build the inside algorithm.
+
+    ``inside[i, j]`` sums over trees of the words i to j, and ``unscored[i, j]`` is the
+    same without the score of the span [i, j]: the sum over its split points.
+    """
     c = Circuit()
     word = np.arange(n)
     label = word[:, None] * n + word
@@ -120,7 +126,8 @@ def _build_span_tree(n: int, labels: int | None) -> tuple[Circuit, Items]:
         c.label(leaf, label[..., None], np.arange(labels))
         c.define(span, (leaf,))
     inside, unscored = c.chart(n, n), c.chart(n, n)
-    # items of their own, so that sums over splits walk with constant steps
+    # copies of the leaves: items of a chart have constant strides, which make the sum
+    # over splits a strided run
     c.multiply(inside[word, word], span[word, word])
     for width in range(2, n + 1):
         i = np.arange(n + 1 - width)

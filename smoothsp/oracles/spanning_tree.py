@@ -85,11 +85,11 @@ class SpanningTree(DependencyTrees):
     arcs: Tensor
     row_attributes = ("_lengths",)
     output_description = "heads of words that form a tree"
-    # the class for arcs with labels, which sets it: its sums are over trees without
+    # set by the module of LabelledSpanningTree, which imports this one
     _labelled: ClassVar[type[Any]]
 
     def __new__(cls, arcs: Any = None, **options: Any) -> Any:
-        """The structure, or that of arcs with labels."""
+        """Return ``SpanningTree``, or ``LabelledSpanningTree`` if arcs have labels."""
         if isinstance(arcs, Tensor) and arcs.dim() == 4:
             return cls._labelled(arcs, **options)
         return object.__new__(cls)
@@ -115,7 +115,7 @@ class SpanningTree(DependencyTrees):
     def _from_checked(
         cls, arcs: Tensor, lengths: Tensor, single_root: bool
     ) -> "SpanningTree":
-        """Trees of such arcs, trusted to be sound."""
+        """Construct the structure without validation."""
         trees = object.__new__(cls)
         trees._lengths, trees._single_root = lengths, single_root
         trees.shape = (arcs.shape[1] - 1,)
@@ -124,7 +124,7 @@ class SpanningTree(DependencyTrees):
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
-        """``(batch, 1)``: the words of each sentence."""
+        """``(batch, 1)``: the number of words of each sentence."""
         return self._lengths[:, None].clone()
 
     def _usable_parts(self, name: str) -> Tensor:
@@ -139,12 +139,13 @@ class SpanningTree(DependencyTrees):
         return y.masked_fill(~self._real_mask[:, None], -1)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.shape[0] + 1
 
     def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         if not is_eager_tensor(y):
             return super()._used_entries_and_first_invalid(y)
+        # one kernel validates y and returns the used entries
         y, lengths = y.contiguous(), self._lengths_on_cpu()
         used = y.new_empty(y.shape)
         lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
@@ -153,7 +154,7 @@ class SpanningTree(DependencyTrees):
             tuple(y.shape), data_ptrs, self._single_root
         )
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         used, _ = (
             self._used_entries_and_first_invalid(y) if is_eager_tensor(y) else (None, 0)
         )
@@ -169,10 +170,12 @@ class SpanningTree(DependencyTrees):
         is_node = (y >= 0) & (y <= self._lengths[:, None, None])
         head = torch.where(real & is_node, y, 0)
         ancestor = torch.nn.functional.pad(head, (1, 0))
+        # pointer doubling: after log2(n) steps every word of a tree points to the root
         for _ in range(self.shape[0].bit_length()):
             ancestor = ancestor.gather(2, ancestor)
         is_tree = (is_node | ~real).all(2) & (ancestor == 0).all(2)
         if self._single_root:
+            # an empty sentence has no root
             roots = ((head == 0) & real).sum(2)
             is_tree = is_tree & (roots == self._lengths[:, None].clamp(max=1))
         return is_tree
@@ -187,7 +190,7 @@ class SpanningTree(DependencyTrees):
         return has_output
 
     def _decode_rows(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
-        """Best outputs, their scores, and which rows have any."""
+        """Best outputs ``[B, n]``, their scores ``[B]``, and which exist."""
         arcs, lengths = self._first_potentials_on_cpu(), self._lengths_on_cpu()
         B, m, _ = shape = tuple(arcs.shape)
         heads, has_output = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
@@ -198,15 +201,17 @@ class SpanningTree(DependencyTrees):
         run_rows(chu_liu_edmonds.best_tree, B, work, *args, heads, values, has_output)
         return heads, values, has_output
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         heads, _, has_output = self._decode_rows()
         return heads, has_output
 
-    def _search_best_and_score(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def _search_best_outputs_and_scores(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         heads, values, _ = self._decode_rows()
         return heads, values
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
         heads, valid = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
         arcs, lengths = to_numpy(self.arcs.cpu()), to_numpy(self._lengths.cpu())
@@ -233,7 +238,7 @@ class SpanningTree(DependencyTrees):
                 indexing="ij",
             )
             head, word = (x[head != word] for x in (head, word))
-            # in row i no word has another head where arc i is
+            # one problem per arc, in which the modifier has no other head
             arc = torch.arange(len(head), device="cpu")
             rows = arcs[b].repeat(len(head), 1, 1)
             rows[arc, :, word] = -torch.inf
@@ -270,10 +275,10 @@ class SpanningTree(DependencyTrees):
         return rules.log_partition(engine, torch.float64).value
 
     def _shifted_potentials(self) -> Tensor:
-        """Arcs in float64, -inf where none reads, less the best head of each word.
+        """Arcs in float64 less the best head of each word, -inf in entries never read.
 
-        Each word has one head: what all of its heads share takes no part in
-        log-probabilities and entropies.
+        Each word has one head, so a constant per word changes neither log-probabilities
+        nor entropies.
         """
         usable = self._usable_parts("arcs")
         arcs = torch.where(usable, self.arcs.double(), -torch.inf)
@@ -288,7 +293,7 @@ class SpanningTree(DependencyTrees):
         return rules.marginals(self._engine)[0]
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
-        # the best heads of all words, and what is relative to these
+        # log Z = sum of the best heads' scores + log-partition of the shifted arcs
         arcs = torch.where(
             self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
         )
@@ -304,6 +309,7 @@ class SpanningTree(DependencyTrees):
         marginals = rules.marginals(self._engine.with_tensors([arcs]))[0]
         forbidden = arcs.detach() == -torch.inf
         mean = (marginals * arcs.masked_fill(forbidden, 0)).sum((1, 2))
+        # H = log Z - E[s], from shifted arcs so that large scores do not cancel
         value = self._log_partition_float64(arcs) - mean
         return value.clamp(min=0).to(self.arcs.dtype)
 
@@ -330,6 +336,7 @@ class SpanningTree(DependencyTrees):
             )
             return self._sample_distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
+        # a seed per tree from the user's generator; the kernel derives its numbers
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return rules.sample(self._engine, seeds)
 
@@ -345,8 +352,10 @@ class SpanningTree(DependencyTrees):
                 logsumexp(arcs), lengths, self._single_root
             )
             marginals = trees.marginals()[..., None] * softmax(arcs)
-            # sums are of rows that have a tree
-            has_none = torch.from_numpy(~trees._search_best()[1]).to(arcs.device)
+            # the determinant of a row without a tree may be positive by rounding
+            has_none = torch.from_numpy(~trees._search_best_outputs()[1]).to(
+                arcs.device
+            )
             return trees.log_partition().masked_fill(has_none, -torch.inf), marginals
 
         return sample_distinct_trees(
@@ -356,5 +365,6 @@ class SpanningTree(DependencyTrees):
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
+        # allowed arcs score 0: the partition function counts the trees
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
         return self._to_dtype(self._log_partition_float64(flat))

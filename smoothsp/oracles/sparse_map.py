@@ -1,4 +1,4 @@
-"""SparseMAP: a sparse mixture of outputs from a regularised maximum."""
+"""SparseMAP: sparse structured inference by a regularised maximum."""
 
 from typing import Any
 
@@ -119,14 +119,14 @@ class SparseMAP(ReadOnly):
         self.outputs, self.gap = self._solution.outputs, self._solution.gap
         self._scores = score_outputs(structure, self.outputs)
         scores = self._scores.value / self.strength
-        # the values are the weights, derivatives those of the linear piece around them
+        # values from the search, derivatives from the linear piece around them
         tangents = zeros_with_jvp(self._solution, scores)
         self.weights = self._solution.weights.to(scores) + tangents
 
     def marginals(self) -> Any:
         """Total weight of outputs that use each part, of the shape of a cost.
 
-        Differentiable. Of a ``FactorGraph`` a dict of those of each structure.
+        Differentiable. For a ``FactorGraph``, a dict of them by structure.
         """
         if self._graph is not None:
             return self._graph.marginals()
@@ -140,12 +140,13 @@ class SparseMAP(ReadOnly):
         return self._regularised_value(self._scores.value)
 
     def _minus_score(self, gold: DoubleDouble) -> Tensor:
-        """``maximum()`` less the score of an output of each row."""
+        """``maximum() - score(y)`` of each row; ``gold`` is score(y) as hi + lo."""
         if self._graph is not None:
             return self.maximum() - gold.value
         return self._regularised_value(self._scores.minus(gold.unsqueeze(1)))
 
     def _regularised_value(self, scores: Tensor) -> Tensor:
+        """Objective ``p' s - gamma / 2 p' G p`` at the weights p, ``(batch,)``."""
         gram = self._solution.gram().to(self.weights)
         # no matrix product, which autocast would compute in half precision
         gram_products = (gram * self.weights.unsqueeze(1)).sum(2)
@@ -159,7 +160,9 @@ class SparseMAP(ReadOnly):
 
 
 class _Solution:
-    """Outputs with weight, around whose weights the solution is linear in the scores.
+    """Active set of the solution: the outputs with positive weight.
+
+    While the active set stays the same, weights are linear in the scores.
 
     Parameters
     ----------
@@ -181,9 +184,10 @@ class _Solution:
         raise NotImplementedError
 
     def weights_jvp(self, scores: Tensor) -> Tensor:
-        """Tangents of the weights: a symmetric matrix times tangents of the scores."""
+        """Jacobian of the weights, a symmetric matrix, times tangents of the scores."""
         if not bool(scores.any()):
             return torch.zeros_like(scores)
+        # outputs outside the active set have derivative 0
         tangents = scores.detach().cpu().double()
         derivatives = torch.empty_like(tangents)
         B, k = tangents.shape
@@ -194,7 +198,7 @@ class _Solution:
 
 
 class _PartSolution(_Solution):
-    """Piece of the solution with the parts of each output, ``(batch, k, ...)``."""
+    """Solution with dense parts of each output, ``(batch, k, ...)``."""
 
     def __init__(
         self, solution: tuple[Tensor, Tensor, Tensor], parts: Tensor, gram: Tensor
@@ -211,7 +215,7 @@ class _PartSolution(_Solution):
 
 
 class _ChainSolution(_Solution):
-    """Piece of the solution for chains, whose parts are their labels."""
+    """Solution of chains: parts are computed from the labels."""
 
     def __init__(self, solution: tuple[Tensor, Tensor, Tensor], chain: Chain) -> None:
         super().__init__(*solution)
@@ -222,13 +226,14 @@ class _ChainSolution(_Solution):
         return sparse_map.mixture_marginals(self._buffers, weights, self.outputs)
 
     def gram(self) -> Tensor:
+        # only derivatives and losses need it
         if self._gram is None:
             self._gram = sparse_map.agreement_counts(self.outputs)
         return self._gram
 
 
 class _WeightsJVP(torch.autograd.Function):
-    """A symmetric linear map, its own adjoint: ``piece.moved``."""
+    """The linear map ``solution.weights_jvp``: symmetric, so its own adjoint."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, solution: Any) -> Tensor:
@@ -246,13 +251,13 @@ class _WeightsJVP(torch.autograd.Function):
 
 
 def zeros_with_jvp(solution: Any, scores: Tensor) -> Tensor:
-    """Zeros whose derivatives in the scores are those of the weights of a piece."""
+    """Return zeros whose derivative in the scores is the Jacobian of the weights."""
     zeros: Tensor = _WeightsJVP.apply(scores - scores.detach(), solution)
     return zeros
 
 
 def check_settings(strength: float, max_outputs: int) -> None:
-    """Refuse arguments of ``SparseMAP`` that are none."""
+    """Raise TypeError or ValueError for invalid arguments of ``SparseMAP``."""
     if isinstance(strength, bool) or not isinstance(strength, int | float):
         raise TypeError(f"strength: expected a number, got {type(strength).__name__}")
     if not 0 < strength < LIMIT:
@@ -268,11 +273,12 @@ def check_settings(strength: float, max_outputs: int) -> None:
 def _solve_sparse_map(
     structure: Structure, strength: float, max_decodes: int
 ) -> _Solution:
-    """The best mixture."""
+    """Solve for the mixture: by the chain kernel if possible, else by ``decode``."""
     if isinstance(structure, Chain):
         rounding = ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
         args = structure._buffers, strength, max_decodes, rounding
         solution = sparse_map.solve_sparse_map(*args)
+        # the kernel runs in the dtype of the chain, with its rounding as the tolerance
         if solution is not None:
             return _ChainSolution(solution, structure)
     _, y = structure.decode()

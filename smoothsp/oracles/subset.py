@@ -73,7 +73,7 @@ class Subset(CircuitStructure):
     """
 
     scores: Tensor
-    _indexes_potentials = True
+    _gold_parts_index_potentials = True
     output_description = "0 or 1 for each element, as many 1 as the bounds allow"
 
     def __init__(
@@ -106,6 +106,7 @@ class Subset(CircuitStructure):
                     f"at_least: expected at most {min(high[b], n)}, the smaller of "
                     f"at_most and the number of elements, got {low[b]} at row {b}"
                 )
+        # distinct bounds in order of appearance; equal ones share a circuit
         pairs = tuple(dict.fromkeys(bounds)) or ((0, N),)
         self._pairs = pairs
         pair_index: int | Tensor = 0
@@ -121,12 +122,13 @@ class Subset(CircuitStructure):
             shape=(N,),
         )
 
-    def _best(self, precise: bool) -> tuple[DoubleDouble, Tensor]:
+    def _best(self, recheck_in_float64: bool) -> tuple[DoubleDouble, Tensor]:
+        # selection needs no circuit, but is not differentiable
         if not is_eager_tensor(self.scores) or any_requires_grad((self.scores,)):
-            return super()._best(precise)
+            return super()._best(recheck_in_float64)
         args = self.scores, self._circuit_batch, self._pairs
         hi_lo = None
-        if precise:
+        if recheck_in_float64:
             hi_lo = EMPTY[torch.float64].new_empty(self.scores.shape[0], 2)
         values, y = _select_best(*args, None, hi_lo)
         return DoubleDouble(values, hi_lo), y
@@ -143,20 +145,21 @@ class Subset(CircuitStructure):
 
 
 class _SubsetEngine(CircuitEngine):
-    """Answers for subsets: of the best without a circuit."""
+    """Circuit engine whose best output is a selection of the largest scores."""
 
     pairs: Pairs
 
     def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
+        self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
-        """The largest scores; the k best by the circuit, as on a device."""
+        """Select the largest scores; the circuit computes k best and CUDA outputs."""
         scores = self.potentials[0]
         if k is not None or not scores.is_cpu:
-            return super().best(k, dtype, precise)
+            return super().best(k, dtype, recheck_in_float64)
         used = EMPTY[torch.int32].new_empty(scores.shape)
         hi_lo = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
         values, labels = _select_best(scores, self.batch, self.pairs, used, hi_lo)
+        # hi + lo is rounded once, to the requested dtype
         values = values if scores.dtype == dtype else round_hi_lo(hi_lo, dtype)
         return BestOutputs(values, labels, used, hi_lo)
 
@@ -168,7 +171,11 @@ def _select_best(
     used: Tensor | None,
     hi_lo: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Values and labels of the best; fills what they use, and values as two numbers."""
+    """Values ``[B]`` and labels ``[B, N]`` of the best subsets.
+
+    Fills ``used`` with the used entries and ``hi_lo`` with the values as hi + lo, if
+    given.
+    """
     scores = scores.contiguous()
     B, N = shape = tuple(scores.shape)
     labels = EMPTY[torch.int64].new_empty(shape)
@@ -190,12 +197,14 @@ _bounds_cache: "WeakKeyDictionary[CircuitBatch, _Bounds]" = WeakKeyDictionary()
 
 
 def _size_bounds_and_lengths(query: CircuitBatch, pairs: Pairs) -> NDArray[np.int64]:
-    """Least and largest size, and length, of the rows of a query, ``[B, 3]``."""
+    """Minimum size, maximum size and length of each row, ``[B, 3]``."""
     bounds = _bounds_cache.get(query)
     if bounds is None:
         roots = query.topology.roots.numpy()
         root_number = np.zeros(roots.max() + 1, np.int64)
         root_number[roots.reshape(-1)] = np.arange(roots.size)
+        # the roots of the topology are [pair of bounds, length], so the root item of a
+        # row determines both
         pair, length = np.divmod(root_number[query.rows.roots], roots.shape[1])
         sizes = np.array(pairs, np.int64)[pair]
         bounds = _bounds_cache[query] = np.concatenate([sizes, length[:, None]], 1)
@@ -203,10 +212,10 @@ def _size_bounds_and_lengths(query: CircuitBatch, pairs: Pairs) -> NDArray[np.in
 
 
 def _build_subset(N: int, bounds: tuple[tuple[int, int], ...]) -> tuple[Circuit, Items]:
-    """Item ``count[v, j]`` of each pair of bounds: choices of j of the first v.
+    """Build ``count[v, j]`` of each pair of bounds: subsets of j of the first v.
 
-    Items of one pair are consecutive and no other's, so that a row is computed alike
-    whatever the bounds of the others are.
+    ``count[v + 1, j] = count[v, j] + count[v, j - 1] score_v``. Each pair of bounds has
+    its items, so the rounding of a row does not depend on the bounds of other rows.
     """
     c = Circuit()
     chosen, out = c.leaves(N), c.shared(N)

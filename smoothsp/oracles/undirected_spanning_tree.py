@@ -12,7 +12,7 @@ from smoothsp._kernels.combinatorial import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.double_double import DoubleDouble
-from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
+from smoothsp.oracles._inference.to_numpy import to_numpy, unbatched_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 from smoothsp.oracles._searches.trees import Trees
@@ -86,7 +86,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         if is_compiling():
             super().__init__({"edges": edges}, (E,))
             return
-        index_array: NDArray[np.int64] = unwrapped_to_numpy("index", index)
+        index_array: NDArray[np.int64] = unbatched_to_numpy("index", index)
         rows = index_array.shape[0] if index_array.ndim == 3 else 1
         num_nodes, table = _num_nodes_and_edge_table(index_array.tobytes(), rows, E)
         self._max_nodes = table.shape[1]
@@ -94,7 +94,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
             torch.from_numpy(x).to(edges.device).expand(B, *x.shape[1:])
             for x in (num_nodes, table)
         )
-        # a copy, which nobody else can change
+        # a copy: later changes of the argument must not reach the structure
         self.index = index.clone().expand(B, E, 2)
         super().__init__({"edges": edges}, (E,))
 
@@ -108,25 +108,33 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         return torch.from_numpy(is_tree).to(y.device)
 
     def _index_and_num_nodes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Nodes of edges ``[B, E, 2]``, and how many nodes there are ``[B]``."""
+        """Nodes of edges ``[B, E, 2]``, and number of nodes ``[B]``."""
         index, nodes = self.index.cpu().contiguous(), self._num_nodes.cpu().contiguous()
         return to_numpy(index), to_numpy(nodes)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         edges = self.edges.detach().cpu()
         return _maximum_spanning_trees(
             to_numpy(edges.contiguous()), *self._index_and_num_nodes()
         )
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        ys, valid = self._rooted_trees(self.edges.detach().cpu())._search_k_best(k)
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        ys, valid = self._rooted_trees(
+            self.edges.detach().cpu()
+        )._search_k_best_outputs(k)
         return to_numpy(self._heads_to_edges(torch.from_numpy(ys))), valid
 
     # Sums: of trees rooted at node 0 --------------------------------------------
 
     def _rooted_trees(self, edges: Tensor) -> SpanningTree | LabelledSpanningTree:
-        """Trees of arcs both ways; several between two nodes have labels."""
+        """Dependency trees rooted at node 0, with an arc in each direction per edge.
+
+        Parallel edges become labels of an arc.
+        """
         table = self._edge_table.to(edges.device)
+        # index E of the table is an absent edge: -inf
         padded = torch.nn.functional.pad(edges, (0, 1), value=-torch.inf)
         arcs = padded.gather(1, table.flatten(1)).reshape(table.shape)
         words = self._num_nodes.to(edges.device) - 1
@@ -135,7 +143,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         return LabelledSpanningTree._from_checked(arcs, words, False)
 
     def _heads_to_edges(self, ys: Tensor) -> Tensor:
-        """Edges ``(batch, k, E)`` of heads ``(batch, k, V - 1)``, or with labels."""
+        """Convert heads ``(batch, k, V - 1)``, or with labels, to ``(batch, k, E)``."""
         num_parallel = self._edge_table.shape[3]
         head, label = ys.unbind(3) if num_parallel > 1 else (ys, torch.zeros_like(ys))
         word = torch.arange(1, self._max_nodes, device=ys.device)
@@ -149,7 +157,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
     def _reduce_arcs_to_edges(
         self, arcs: Tensor, fill_value: float, reduction: str
     ) -> Tensor:
-        """Values of arcs ``(batch, V, V)``, or with labels, for each edge, joined."""
+        """Reduce arcs ``(batch, V, V)``, or with labels, to edges ``(batch, E)``."""
         values = arcs.new_full((len(arcs), self.shape[0] + 1), fill_value)
         table = self._edge_table.flatten(1)
         return values.scatter_reduce(1, table, arcs.flatten(1), reduction)[:, :-1]
@@ -172,7 +180,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         edges = torch.where(self._real_mask, self.edges.detach().double(), -torch.inf)
-        # a tree has an edge less than there are nodes
+        # a tree has V - 1 edges; each is shifted by the best score of the row
         tree_edge = torch.arange(1, self._max_nodes, device=edges.device)
         top = edges.amax(1, keepdim=True) if edges.numel() else edges.sum(1, True)
         shifts = torch.where(tree_edge < self._num_nodes[:, None], top, 0.0)
@@ -187,7 +195,11 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         )
 
     def _shifted_potentials(self) -> Tensor:
-        """Edges in float64 less the best of each row: all trees have as many."""
+        """Edges in float64 less the best of each row.
+
+        All trees of a row have the same number of edges, so probabilities stay the
+        same.
+        """
         edges = torch.where(self._real_mask, self.edges.double(), -torch.inf)
         if not edges.numel():
             return edges
@@ -219,7 +231,8 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         ys = self._heads_to_edges(heads)
         if replace:
             return ys
-        # a tree has a head for each node but the first; that of one node comes once
+        # -1 for all heads marks a missing sample, except the first of a single node,
+        # whose only tree is empty
         absent = (heads < 0).flatten(2).all(2)
         absent[:, :1] = False
         return ys.masked_fill(absent[..., None], -1)
@@ -232,9 +245,9 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
 def _maximum_spanning_trees(
     edges: NDArray[np.floating], index: NDArray[np.int64], num_nodes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Best trees ``[B, E]``, and whether a row has any."""
+    """Best trees ``[B, E]``, and True where one exists."""
     B, E = edges.shape
-    # NaN, which only edges hold that are none, comes last
+    # argsort puts NaN last; only padding may hold it
     order = np.argsort(-edges, axis=1, kind="stable")
     trees, has_output = np.empty((B, E), np.int64), np.empty(B, np.bool_)
     args = edges, index, order, num_nodes, trees, has_output
@@ -246,10 +259,10 @@ def _maximum_spanning_trees(
 def _num_nodes_and_edge_table(
     index: bytes, num_graphs: int, E: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number of nodes of graphs ``[rows, E, 2]``, and their edges by nodes.
+    """Validate graphs ``[graphs, E, 2]``; return their sizes and edge tables.
 
-    ``[rows, V, V, number]``: both ways, E for none; the number counts edges that join
-    the same nodes.
+    The table ``[graphs, V, V, parallel]`` holds the edges that join two nodes, in both
+    directions, with E for none.
     """
     ends = np.frombuffer(index, np.int64).reshape(num_graphs, E, 2)
     first, second = ends[..., 0], ends[..., 1]
@@ -273,6 +286,7 @@ def _num_nodes_and_edge_table(
     V = int(num_nodes.max(initial=1))
     row, edge = (first >= 0).nonzero()
     pair = row * V * V + ends[row, edge].min(1) * V + ends[row, edge].max(1)
+    # number parallel edges: position within the run of equal pairs after sorting
     order = np.argsort(pair, kind="stable")
     sorted_pair, position = pair[order], np.arange(len(pair))
     is_first = np.append(True, sorted_pair[1:] != sorted_pair[:-1])[: len(pair)]

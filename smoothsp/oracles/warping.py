@@ -1,4 +1,4 @@
-"""Warping paths between two sequences: dynamic time warping, soft or hard."""
+"""Dynamic time warping and soft-DTW."""
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ class Warping(CircuitStructure):
         ``(batch, N, M)``: item i of the first sequence with item j of the second;
         float32 or float64; bfloat16 and float16 are computed in float32.
     lengths_first, lengths_second
-        ``(batch,)`` integers from 0 to N and from 0 to M: how many items are real.
+        ``(batch,)`` integers from 0 to N and from 0 to M: the numbers of real items.
         Entries beyond are never read; their gradient is exactly zero. Two empty
         sequences have one output, the empty one, with score 0.
 
@@ -98,12 +98,13 @@ class Warping(CircuitStructure):
         )
 
     def labels_of(self, y: Tensor) -> Tensor:
-        """0 along a path, 1 everywhere for what is no path."""
+        """Labels of y: 0 along a path, -1 elsewhere; all 1 if y is not a path."""
         pairs = torch.where(is_within_lengths(y, self._sizes), y, -1)
         down, right, _ = steps_between_labels(pairs)
+        # each pair is one step right, down or diagonal from the previous pair
         is_step = (down >= 0) & (down <= 1) & (right >= 0) & (right <= 1)
         on_path = (is_step | (pairs.flatten(2) == -1)).all(2)
-        # what is no path has a label that no pair gives
+        # label 1 belongs to no leaf, so y is rejected as an output
         return torch.where(on_path[..., None], super().labels_of(y), 1)
 
     @property
@@ -113,13 +114,18 @@ class Warping(CircuitStructure):
 
 
 def _build_warping(N: int, M: int) -> tuple[Circuit, Items]:
-    """``reach[i, j]``: all paths to the pair of item i and item j, from 1."""
+    """Build ``prefix[i, j]``: the sum over paths to the i-th and j-th item, from 1.
+
+    ``prefix[i, j] = (prefix[i-1, j-1] + prefix[i-1, j] + prefix[i, j-1]) match[i, j]``.
+    """
     c = Circuit()
     match = c.leaves(N, M)
     c.label(match, np.arange(N * M).reshape(N, M), 0)
     prefix = c.chart(N + 1, M + 1)
+    # only the corner before both sequences is a start
     prefix[0], prefix[:, 0] = c.NONE, c.NONE
     prefix[0, 0] = c.ONE
+    # entries of an anti-diagonal depend on the two before it only: one call for each
     for d in range(2, N + M + 1):
         i = np.arange(max(1, d - M), min(N, d - 1) + 1)
         j = d - i

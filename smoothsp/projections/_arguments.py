@@ -8,6 +8,7 @@ from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
 def as_vectors(v: object, name: str = "v") -> Tensor:
+    """Return ``v`` as a dense float tensor ``(..., m)``, or raise."""
     v = checks.as_dense(name, v)
     if v.dtype not in checks.FLOATS:
         raise TypeError(f"{name}: expected float32 or float64, got {v.dtype}")
@@ -21,6 +22,7 @@ def as_vectors(v: object, name: str = "v") -> Tensor:
 def broadcast_argument(
     name: str, value: Tensor | float, v: Tensor, shape: torch.Size
 ) -> Tensor:
+    """Return a number or tensor in the dtype of v, broadcast to ``shape``."""
     if isinstance(value, Tensor):
         value = checks.as_dense(name, value)
         checks.require_same_dtype(name, value, "v", v)
@@ -43,7 +45,8 @@ def broadcast_argument(
 
 
 def require_all(condition: Tensor, name: str, value: Tensor, description: str) -> None:
-    # values of traced tensors are not there to be looked at
+    """Raise with the first value that violates the condition."""
+    # tensors have no values while a graph is traced
     if not is_eager_tensor(condition) or bool(condition.all()):
         return
     wrong = value[~condition].flatten()[0].item()

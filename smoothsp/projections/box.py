@@ -1,4 +1,4 @@
-"""Projections onto a box with one linear equation."""
+"""Projections onto a box intersected with a hyperplane."""
 
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def project_capped_simplex(
     Parameters
     ----------
     v
-        ``(*batch, n)``, float32 or float64. An entry of ``-inf`` becomes 0 if the other
+        ``(*batch, n)``, float32 or float64. An entry of ``-inf`` becomes 0 if all other
         entries can reach the total.
     upper
         The bounds u, >= 0: a number, or a tensor that can be broadcast to
@@ -126,37 +126,37 @@ def project_capped_simplex(
         )
     if base is None:
         return _project(box)
-    # the same point, and a small total is not lost in the digits of large entries
+    # a shift of v does not change the point, and a small total keeps its digits
     projected = _Box(*(x.double() for x in box))
     bound_shift = 2 * projected.total.detach().unsqueeze(-1)
-    # entries that are as far away as this are at a bound for sure
-    is_out_of_range = (projected.v - base).clamp(min=-bound_shift, max=2 * bound_shift)
+    # the threshold is within the total of base: farther entries are at a bound
+    shifted_v = (projected.v - base).clamp(min=-bound_shift, max=2 * bound_shift)
     projected = projected._replace(
-        v=is_out_of_range.masked_fill(projected.v == -torch.inf, -torch.inf)
+        v=shifted_v.masked_fill(projected.v == -torch.inf, -torch.inf)
     )
     return _project(projected).to(box.v.dtype)
 
 
 def _shift_per_row(v: Tensor, upper: Tensor, total: Tensor) -> Tensor | None:
-    """Entry of each row within the total of the threshold.
+    """Return an entry of each row that is within the total of the threshold.
 
-    It is the first with which the largest have room for the total. None where no entry
-    is so large that digits count.
+    It is the first, in decreasing order, at which the bounds of the largest entries
+    reach the total. None if no entry is so large that digits would be lost.
     """
     total = total.unsqueeze(-1)
     size = v.masked_fill(v == -torch.inf, 0).abs()
     if is_eager_tensor(size) and bool((size <= 1e3 * total).all()):
         return None
     ranked, order = v.sort(dim=-1, descending=True)
-    remaining = upper.gather(-1, order).cumsum(-1) >= total
+    fits_total = upper.gather(-1, order).cumsum(-1) >= total
     last = (ranked > -torch.inf).sum(-1, keepdim=True) - 1
-    first = torch.minimum((~remaining).sum(-1, keepdim=True), last).clamp(min=0)
+    first = torch.minimum((~fits_total).sum(-1, keepdim=True), last).clamp(min=0)
     base = ranked.gather(-1, first)
     return base.masked_fill(base == -torch.inf, 0)
 
 
 class _Box(NamedTuple):
-    """Arguments that have passed their checks, broadcast to the shape of v."""
+    """Validated arguments, broadcast to the shape of v."""
 
     v: Tensor
     lower: Tensor
@@ -183,13 +183,13 @@ class _Box(NamedTuple):
             broadcast_argument("total", total, v, v.shape[:-1]),
             broadcast_argument("scale", scale, v, v.shape),
         )
-        # one look at an entry that is repeated
+        # repeated entries are checked once
         low, high, a, t, d = (_unexpand(x) for x in box[1:])
         require_all(low < torch.inf, "lower", low, "no NaN and no +inf")
         require_all(high > -torch.inf, "upper", high, "no NaN and no -inf")
         order = low <= high
-        words = "bounds of at most upper"
-        require_all(order, "lower", low.broadcast_to(order.shape), words)
+        description = "bounds of at most upper"
+        require_all(order, "lower", low.broadcast_to(order.shape), description)
         if not _is_certainly_finite(a):
             require_all(torch.isfinite(a), "weights", a, "finite numbers")
         require_all(torch.isfinite(t), "total", t, "finite numbers")
@@ -219,35 +219,38 @@ class _Box(NamedTuple):
             min_total = repeats * torch.minimum(below, above).sum(-1)
             max_total = repeats * torch.maximum(below, above).sum(-1)
         total = self.total.double()
-        # what rounding takes from sums at the two ends
+        # bound of the rounding errors of both sums
         size = torch.nan_to_num(min_total, neginf=0).abs() + total.abs()
         size = size + torch.nan_to_num(max_total, posinf=0).abs()
         slack = 8 * torch.finfo(self.v.dtype).eps * size
-        good = (min_total <= total + slack) & (max_total >= total - slack)
-        words = "what weights and bounds can sum to"
-        if is_eager_tensor(good) and not bool(good.all()):
-            wrong = (~good).flatten().to(torch.int8).argmax()
-            ends = (
-                x.broadcast_to(good.shape).flatten()[wrong]
+        feasible = (min_total <= total + slack) & (max_total >= total - slack)
+        description = "a sum that weights and bounds attain"
+        if is_eager_tensor(feasible) and not bool(feasible.all()):
+            wrong = (~feasible).flatten().to(torch.int8).argmax()
+            attainable = (
+                x.broadcast_to(feasible.shape).flatten()[wrong]
                 for x in (min_total, max_total)
             )
-            words += " (from {:.6g} to {:.6g})".format(*(float(x) for x in ends))
-        require_all(good, "total", self.total, words)
+            description += " (from {:.6g} to {:.6g})".format(
+                *(float(x) for x in attainable)
+            )
+        require_all(feasible, "total", self.total, description)
 
 
 def _project(box: _Box) -> Tensor:
     with torch.no_grad():
         detached = _Box(*(x.detach() for x in box))
-        plain = all(is_eager_tensor(x) for x in box)
-        b = _project_cpu(detached) if plain else _project_by_sorting(detached)
+        is_eager = all(is_eager_tensor(x) for x in box)
+        b = _project_cpu(detached) if is_eager else _project_by_sorting(detached)
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in box)):
         return b
     piece = _linear_piece(box, b)
+    # value of the solver, derivative of the linear piece
     return b + (piece - piece.detach())
 
 
 def _is_certainly_finite(x: Tensor) -> bool:
-    """Whether all entries are known to be finite, in one pass."""
+    """Return whether all entries are finite, in one pass; False while tracing."""
     if not is_eager_tensor(x) or not x.numel():
         return False
     low, high = x.aminmax()
@@ -255,7 +258,7 @@ def _is_certainly_finite(x: Tensor) -> bool:
 
 
 def _unexpand(x: Tensor) -> Tensor:
-    """x, with one entry along axes where it is repeated."""
+    """Return x with size 1 along axes on which it is expanded (stride 0)."""
     for axis, stride in enumerate(x.stride()):
         if stride == 0 and x.shape[axis] > 1:
             x = x.narrow(axis, 0, 1)
@@ -265,11 +268,19 @@ def _unexpand(x: Tensor) -> Tensor:
 def _project_cpu(box: _Box) -> Tensor:
     n = box.v.shape[-1]
     rows = box.v.reshape(-1, n).double().contiguous()
-    result = [_as_flat_array(x) for x in (box.lower, box.upper, box.weights, box.scale)]
-    strides = np.array([stride for _, stride in result], dtype=np.int64)
+    flat_arguments = [
+        _as_flat_array(x) for x in (box.lower, box.upper, box.weights, box.scale)
+    ]
+    strides = np.array([stride for _, stride in flat_arguments], dtype=np.int64)
     total = to_numpy(box.total.double().reshape(-1))
     out = torch.empty_like(rows)
-    arrays = (to_numpy(rows), *(x for x, _ in result), strides, total, out.numpy())
+    arrays = (
+        to_numpy(rows),
+        *(x for x, _ in flat_arguments),
+        strides,
+        total,
+        out.numpy(),
+    )
     run_rows(
         quadratic_knapsack.project_box_equality, len(rows), 16 * rows.numel(), *arrays
     )
@@ -277,7 +288,7 @@ def _project_cpu(box: _Box) -> Tensor:
 
 
 def _as_flat_array(x: Tensor) -> tuple[NDArray[np.float64], tuple[int, int]]:
-    """Entries in one piece, each once, and their strides along rows and entries."""
+    """Return x flat, without repeated entries, and strides of rows and entries."""
     strides = 0 if x.stride(-1) == 0 else 1
     *batch, n = x.shape
     if all(stride == 0 for stride in x.stride()[:-1]):
@@ -291,10 +302,11 @@ def _as_flat_array(x: Tensor) -> tuple[NDArray[np.float64], tuple[int, int]]:
 
 
 def _project_by_sorting(box: _Box) -> Tensor:
-    """All kinks sorted at once; the first piece that holds the root."""
+    """Return the projection by sorting all kinks; the multiplier is on one piece."""
     v, low, high, a, _, d = (x.double() for x in box)
     total = box.total.double().unsqueeze(-1)
     step = a / d.square()
+    # other entries are constant in the multiplier t
     is_variable = (low < high) & (a * step > 0) & (v > -torch.inf)
     fixed = torch.where(is_variable, 0, v).clamp(low, high)
     total = total - (a * fixed).masked_fill(is_variable | (a == 0), 0).sum(
@@ -307,7 +319,7 @@ def _project_by_sorting(box: _Box) -> Tensor:
     closed, capped = bottom > -torch.inf, top < torch.inf
     left = torch.where(is_variable & closed, (bottom - start) / slope, -torch.inf)
     right = torch.where(is_variable & capped, (top - start) / slope, torch.inf)
-    # what the line of the sum gains at each kink: its slope and its value at 0
+    # change of the sum's line, slope and value at 0, at each kink
     bottom, top = bottom.masked_fill(~closed, 0), top.masked_fill(~capped, 0)
     enters, leaves = closed & is_variable, capped & is_variable
     gains = torch.cat([slope * enters, -slope * leaves], -1)
@@ -319,32 +331,37 @@ def _project_by_sorting(box: _Box) -> Tensor:
     slopes = first_slope + gains.gather(-1, order).cumsum(-1)
     starts = first + jumps.gather(-1, order).cumsum(-1)
     finite = kinks.isfinite()
-    at = kinks.masked_fill(~finite, 0)
-    # the last kink at which the sum is still too small, or none; rounding may have it
-    # too large at one before
-    short = finite & (starts + slopes * at <= total)
+    finite_kinks = kinks.masked_fill(~finite, 0)
+    # the last kink at which the sum is at most the total; by rounding, the sum may
+    # exceed the total at an earlier kink
+    is_below_total = finite & (starts + slopes * finite_kinks <= total)
     segment = torch.arange(1, n2 + 1, device=v.device)
-    none = (kinks == -torch.inf).to(torch.int64).sum(-1, keepdim=True)
-    count = torch.maximum((short * segment).amax(-1, keepdim=True), none)
+    num_neg_inf = (kinks == -torch.inf).to(torch.int64).sum(-1, keepdim=True)
+    count = torch.maximum(
+        (is_below_total * segment).amax(-1, keepdim=True), num_neg_inf
+    )
     last = (count - 1).clamp(min=0)
     slope_at = torch.where(count > 0, slopes.gather(-1, last), first_slope)
     start_at = torch.where(count > 0, starts.gather(-1, last), first)
-    # where the sum is flat it starts or ends, up to rounding
-    edge = at.gather(-1, torch.where(count > none, last, none.clamp(max=n2 - 1)))
-    # what running sums of slopes may leave where all have ended
+    # on a flat piece of the sum the root is at a kink, up to rounding
+    edge = finite_kinks.gather(
+        -1, torch.where(count > num_neg_inf, last, num_neg_inf.clamp(max=n2 - 1))
+    )
+    # rounding error of running sums of slopes, where the true slope is 0
     noise = 4 * n2 * torch.finfo(v.dtype).eps * slope.sum(-1, keepdim=True)
     t = torch.where(slope_at > noise, (total - start_at) / slope_at, edge)
-    following = kinks.gather(-1, count.clamp(max=n2 - 1))
-    following = following.masked_fill(count >= n2, torch.inf)
-    t = torch.minimum(t, following)
-    t = torch.where(count > none, torch.maximum(t, edge), t)
+    next_kink = kinks.gather(-1, count.clamp(max=n2 - 1))
+    next_kink = next_kink.masked_fill(count >= n2, torch.inf)
+    t = torch.minimum(t, next_kink)
+    t = torch.where(count > num_neg_inf, torch.maximum(t, edge), t)
+    # Newton steps remove the rounding error of the running sums
     for _ in range(2):
         b = torch.where(is_variable, v.masked_fill(~is_variable, 0) + t * step, fixed)
         free = is_variable & (b > low) & (b < high)
         b = b.clamp(low, high)
-        remaining = total - (a * b).masked_fill(~is_variable, 0).sum(-1, keepdim=True)
-        slack = (slope * free).sum(-1, keepdim=True)
-        t = t + torch.where(slack > 0, remaining / slack, 0)
+        residual = total - (a * b).masked_fill(~is_variable, 0).sum(-1, keepdim=True)
+        free_slope = (slope * free).sum(-1, keepdim=True)
+        t = t + torch.where(free_slope > 0, residual / free_slope, 0)
     b = torch.where(
         is_variable, v.masked_fill(~is_variable, 0) + t * step, fixed
     ).clamp(low, high)
@@ -352,7 +369,10 @@ def _project_by_sorting(box: _Box) -> Tensor:
 
 
 def _linear_piece(box: _Box, b: Tensor) -> Tensor:
-    """The linear piece on which b lies, as a function of all arguments."""
+    """Return b as a function of all arguments, by the linear piece on which it lies.
+
+    Its derivative is that of the projection.
+    """
     is_variable = (box.weights != 0) & (box.lower < box.upper)
     at_low, at_high = b <= box.lower, b >= box.upper
     free = ~(at_low | at_high)

@@ -10,8 +10,8 @@ from smoothsp.oracles._inference import checks
 from smoothsp.projections._arguments import require_all
 from smoothsp.projections.simplex import project_simplex
 
-# How far tables may differ before they are given their next unit.
-_NEAR = 0.01
+# Largest difference of marginals at which a coarse unit is replaced by the next.
+_SCALE_TOLERANCE = 0.01
 
 
 @torch.no_grad()
@@ -89,37 +89,41 @@ def project_chain_marginals(
         raise ValueError(f"tol: expected at least 0, got {tol}")
     max_iterations = checks.as_positive_int("max_iterations", max_iterations)
     require_all(torch.isfinite(v), "v", v, "finite numbers")
-    shifted = v.double()
+    float64_v = v.double()
     if v.shape[-3] == 0 or v.numel() == 0:
         return v.clone()
-    # multipliers in units of the entries: those of coarse units are near those of 1
-    spread = shifted.amax((-1, -2, -3)) - shifted.amin((-1, -2, -3))
+    # continuation: multipliers for entries divided by a large unit are a warm start
+    # for the next, smaller unit
+    spread = float64_v.amax((-1, -2, -3)) - float64_v.amin((-1, -2, -3))
     require_all(
         torch.isfinite(spread), "v", spread, "entries whose differences are finite"
     )
-    rounding = 8 * torch.finfo(shifted.dtype).eps * float(shifted.abs().max())
-    at = lookahead = shifted.new_zeros((*v.shape[:-3], v.shape[-3] - 1, v.shape[-1]))
-    begun = momentum = shifted.new_ones((*v.shape[:-3], 1, 1))
-    scale = spread.clamp(min=1)[..., None, None] if at.numel() else begun
+    rounding = 8 * torch.finfo(float64_v.dtype).eps * float(float64_v.abs().max())
+    multipliers = lookahead = float64_v.new_zeros(
+        (*v.shape[:-3], v.shape[-3] - 1, v.shape[-1])
+    )
+    ones = momentum = float64_v.new_ones((*v.shape[:-3], 1, 1))
+    scale = spread.clamp(min=1)[..., None, None] if multipliers.numel() else ones
     for _ in range(max_iterations):
-        tables = _project_tables(shifted, lookahead, scale)
-        slope = tables[..., :-1, :, :].sum(-2) - tables[..., 1:, :, :].sum(-1)
-        disagreement = float(slope.abs().max()) if slope.numel() else 0.0
+        tables = _project_tables(float64_v, lookahead, scale)
+        residual = tables[..., :-1, :, :].sum(-2) - tables[..., 1:, :, :].sum(-1)
+        disagreement = float(residual.abs().max()) if residual.numel() else 0.0
         last = bool((scale == 1).all())
         if last and disagreement <= max(tol, rounding):
             return tables.to(v.dtype)
-        if not last and disagreement <= _NEAR:
-            scale, at, momentum = (scale / 10).clamp(min=1), lookahead, begun
+        if not last and disagreement <= _SCALE_TOLERANCE:
+            scale, multipliers, momentum = (scale / 10).clamp(min=1), lookahead, ones
             continue
-        # a label between two tables is in S entries of each, and next to two of these
-        following = lookahead - scale / (4 * v.shape[-1]) * slope
-        step = following - at
-        # rows whose step and slope disagree have gone too far
-        turned = (slope * step).sum((-1, -2), keepdim=True) > 0
-        momentum = torch.where(turned, 1.0, momentum)
-        grown = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
-        lookahead = following + (momentum - 1) / grown * step
-        at, momentum = following, grown
+        # step 1 / L: a multiplier shifts S entries of both tables, so L <= 4 S / scale
+        next_multipliers = lookahead - scale / (4 * v.shape[-1]) * residual
+        step = next_multipliers - multipliers
+        # restart the momentum of rows whose step points uphill (O'Donoghue and Candes,
+        # "Adaptive Restart for Accelerated Gradient Schemes", gradient scheme)
+        overshoots = (residual * step).sum((-1, -2), keepdim=True) > 0
+        momentum = torch.where(overshoots, 1.0, momentum)
+        next_momentum = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
+        lookahead = next_multipliers + (momentum - 1) / next_momentum * step
+        multipliers, momentum = next_multipliers, next_momentum
     raise RuntimeError(
         f"max_iterations: expected tables that agree to {max(tol, rounding):.3g} "
         f"within {max_iterations} iterations, got a difference of {disagreement:.3g} "
@@ -137,7 +141,7 @@ def _as_positive_float(name: str, value: Any) -> float:
 
 
 def _project_tables(v: Tensor, multipliers: Tensor, scale: Tensor) -> Tensor:
-    """The tables that multipliers of the labels between them lead to, in such units."""
+    """Return the tables for given multipliers: projections of shifted tables."""
     shifted = v.clone()
     shifted[..., :-1, :, :] += multipliers.unsqueeze(-2)
     shifted[..., 1:, :, :] -= multipliers.unsqueeze(-1)

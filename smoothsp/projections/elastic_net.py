@@ -7,8 +7,8 @@ from torch import Tensor
 from smoothsp.projections._arguments import as_vectors, broadcast_argument, require_all
 from smoothsp.projections.simplex import project_simplex
 
-# Steps from an estimate that is right up to a rounding of 1.
-_NEWTON = 6
+# Newton steps from an estimate whose error is a rounding error of 1.
+_NEWTON_STEPS = 6
 
 
 def prox_elastic_net(
@@ -57,9 +57,9 @@ def prox_elastic_net(
     l1, l2 = _as_strength("l1", l1, v), _as_strength("l2", l2, v)
     step = broadcast_argument("step", step, v, v.shape)
     require_all(torch.isfinite(step) & (step > 0), "step", step, "positive numbers")
-    result_dtype, l1, l2, step = (x.double() for x in (v, l1, l2, step))
-    size = (result_dtype.abs() - step * l1).clamp(min=0) / (1 + step * l2)
-    return (result_dtype.sign() * size).to(v.dtype)
+    float64_v, l1, l2, step = (x.double() for x in (v, l1, l2, step))
+    size = (float64_v.abs() - step * l1).clamp(min=0) / (1 + step * l2)
+    return (float64_v.sign() * size).to(v.dtype)
 
 
 def project_elastic_net_ball(
@@ -121,7 +121,8 @@ def project_elastic_net_ball(
     )
     l1, l2, radius = (x.double().unsqueeze(-1) for x in (l1, l2, radius))
     size = v.abs().double()
-    # in units of the largest entry and of its penalty, so that no square is lost
+    # scaled by the largest entry and its penalty, so that squares do not over- or
+    # underflow
     unit = size.detach().amax(-1, keepdim=True)
     unit = unit.masked_fill(unit == 0, 1)
     price = (l1 + l2 * unit).detach()
@@ -132,18 +133,20 @@ def project_elastic_net_ball(
         penalty = (l1 * u + l2 / 2 * u * u).sum(-1, keepdim=True)
         inside = penalty <= radius
         below = (unit - size) / unit
-        support = _support_size(below, l1, l2, radius) & ~inside
-    is_inside = u.masked_fill(~support, 0)
-    excess = (2 * l1 * is_inside + l2 * is_inside * is_inside).sum(
+        support = _support_mask(below, l1, l2, radius) & ~inside
+    support_values = u.masked_fill(~support, 0)
+    excess = (2 * l1 * support_values + l2 * support_values * support_values).sum(
         -1, keepdim=True
     ) - 2 * radius
     count = support.sum(-1, keepdim=True)
     ratio = excess / (2 * radius * l2 + l1.square() * count).masked_fill(inside, 1)
     ratio = ratio.masked_fill(inside, 0)
+    # the root of t (2 + t l2) = ratio, in the form that is valid for l2 = 0
     t = ratio / (1 + (1 + l2 * ratio).clamp(min=0).sqrt())
-    w = (is_inside - t * l1).masked_fill(~support, 0) / (1 + t * l2)
+    w = (support_values - t * l1).masked_fill(~support, 0) / (1 + t * l2)
     with torch.no_grad():
         exact = _refine_threshold(below, l1, l2, radius, support, t, w)
+    # value of the refined point, derivative of the formula
     w = unit * (w + (exact - w).detach())
     return torch.where(inside, v, v.sign() * w.to(v.dtype))
 
@@ -157,23 +160,27 @@ def _refine_threshold(
     t: Tensor,
     w: Tensor,
 ) -> Tensor:
-    """The sizes w of the point, with their digits where the threshold is near 1.
+    """Return the absolute values w of the point, accurate for thresholds near 1.
 
-    Entries are ``1 - d``, d being ``below``. With ``s = 1 - t l1`` their sizes are
-    ``l1 (s - d) / e`` where ``e = l1 + l2 (1 - s)``. Where s is small beside 1, it is
-    found by Newton's method: t has lost its digits.
+    Entries are ``1 - d``, d being ``below``. With ``s = 1 - t l1`` their absolute
+    values are ``l1 (s - d) / e`` where ``e = l1 + l2 (1 - s)``. If s is small, it has
+    lost its digits in ``1 - t l1``, and Newton's method computes it instead.
     """
     s = 1 - t * l1
     near = (s < 0.5) & (l1 > 0)
-    for _ in range(_NEWTON):
+    for _ in range(_NEWTON_STEPS):
         e = l1 + l2 * (1 - s).clamp(min=0)
         q = (s - below).masked_fill(~support, 0)
         slope = l1 * support.sum(-1, keepdim=True) / e
         first, second = (l1 / e * x.sum(-1, keepdim=True) for x in (q, l1 / e * q * q))
         # the penalty, l1 |w| + l2 / 2 |w|^2, and its derivative
         value = l1 * first + l2 / 2 * second
-        rise = l1 * (slope + first * l2 / e) + l2 * (first * l1 / e + second * l2 / e)
-        s = torch.where(near, s - (value - radius) / rise.masked_fill(~near, 1), s)
+        derivative = l1 * (slope + first * l2 / e) + l2 * (
+            first * l1 / e + second * l2 / e
+        )
+        s = torch.where(
+            near, s - (value - radius) / derivative.masked_fill(~near, 1), s
+        )
     exact = l1 * (s - below).clamp(min=0) / (l1 + l2 * (1 - s).clamp(min=0))
     return torch.where(near, exact, w.clamp(min=0)).masked_fill(~support, 0)
 
@@ -224,7 +231,7 @@ def project_l1_ball(
     )
     size = v.abs()
     inside = (size.detach().sum(-1) <= radius.detach()).unsqueeze(-1)
-    # a small radius is not lost in the digits of large entries
+    # project_simplex subtracts the maximum, so a small radius keeps its digits
     return torch.where(inside, v, v.sign() * project_simplex(size, radius))
 
 
@@ -242,19 +249,20 @@ def _as_strength(
     return tensor
 
 
-def _support_size(below: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
-    """The entries that are not 0 on the sphere, largest first until one is.
+def _support_mask(below: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
+    """Return the mask of the entries that are not 0 in the projection.
 
     Entries are ``1 - below``, the largest is 1. At the multiplier at which an entry
-    becomes 0, the ones above it have sizes in proportion to how much larger they are.
+    becomes 0, larger entries are proportional to their difference from it. The entry is
+    in the support if the penalty of that point is below the radius.
     """
     below, order = below.sort(dim=-1, stable=True)
     size = 1 - below
     count = torch.arange(1, below.shape[-1] + 1, dtype=below.dtype, device=below.device)
-    is_in_support = count * below - below.cumsum(-1)
-    squares = count * below.square() - 2 * below * below.cumsum(-1)
-    squares = squares + below.square().cumsum(-1)
-    cumulative = l1 / (l1 + l2 * size)
-    norm_at = cumulative * (l1 * is_in_support + l2 / 2 * cumulative * squares) < radius
-    norm_at = norm_at.cumprod(-1).bool() & (size > 0)
-    return torch.zeros_like(norm_at).scatter(-1, order, norm_at)
+    gap_sums = count * below - below.cumsum(-1)
+    squared_gap_sums = count * below.square() - 2 * below * below.cumsum(-1)
+    squared_gap_sums = squared_gap_sums + below.square().cumsum(-1)
+    ratio = l1 / (l1 + l2 * size)
+    is_in_support = ratio * (l1 * gap_sums + l2 / 2 * ratio * squared_gap_sums) < radius
+    is_in_support = is_in_support.cumprod(-1).bool() & (size > 0)
+    return torch.zeros_like(is_in_support).scatter(-1, order, is_in_support)

@@ -68,12 +68,12 @@ def project_capped_simplex_kl(
     require_all(v < torch.inf, "v", v, "no NaN and no +inf")
     with torch.no_grad():
         full, feasible = _at_upper_bound(v.double(), upper.double(), total.double())
-    words = "at most the sum of upper, where v is above -inf"
-    require_all(feasible, "total", total, words)
+    description = "at most the sum of upper, where v is above -inf"
+    require_all(feasible, "total", total, description)
     remaining = total - upper.masked_fill(~full, 0).sum(-1)
     free = ~full & (v > -torch.inf)
     has_mass = free.any(-1, keepdim=True)
-    # rows without a free entry have all they need at their bounds
+    # rows without a free entry attain the total at their bounds
     logs = v.masked_fill(~free, -torch.inf).masked_fill(~has_mass, 0)
     inside = logs.softmax(-1) * remaining.clamp(min=0).unsqueeze(-1)
     inside = torch.minimum(inside.masked_fill(~free, 0), upper)
@@ -81,26 +81,31 @@ def project_capped_simplex_kl(
 
 
 def _at_upper_bound(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """Return True for entries at their bound, and whether the bounds leave room."""
+    """Return the entries at their bound, and whether bounds can reach the total."""
     total = total.unsqueeze(-1)
     real = v > -torch.inf
-    # the same point, and bounds are not lost in the digits of large entries
+    # a shift of v does not change the point, and bounds keep their digits
     top = v.amax(-1, keepdim=True).clamp(min=torch.finfo(v.dtype).min)
     v = (v - top).clamp(min=torch.finfo(v.dtype).min).masked_fill(~real, -torch.inf)
     caps = upper.masked_fill(~real, 0)
-    max_count = caps.sum(-1, keepdim=True)
+    cap_sum = caps.sum(-1, keepdim=True)
     slack = 8 * torch.finfo(torch.float32).eps * total
-    feasible = (max_count >= total - slack).squeeze(-1)
+    feasible = (cap_sum >= total - slack).squeeze(-1)
+    # exp(v - s) = u at s = v - log u: entries reach their bounds in this order
     excess = v - upper.log()
     ranked, order = excess.sort(dim=-1, descending=True)
     sorted_caps, logs = caps.gather(-1, order), v.gather(-1, order)
-    # with the first k at their bounds, the rest of the total and of the mass
-    before = sorted_caps.cumsum(-1) - sorted_caps
-    before = before.masked_fill(before.isnan(), torch.inf)
+    # total and mass that remain if the first k entries are at their bounds
+    sum_before = sorted_caps.cumsum(-1) - sorted_caps
+    # inf - inf, past an entry without a bound
+    sum_before = sum_before.masked_fill(sum_before.isnan(), torch.inf)
+    # log of the sum of exp(v) from entry k on, a suffix sum
     mass = logs.flip(-1).logcumsumexp(-1).flip(-1)
-    remaining = total - before
-    # entry k is full as long as its share of the rest would exceed its bound
-    scale = remaining.clamp(min=0).log() + (logs - mass)
-    over = (remaining > 0) & (scale >= sorted_caps.log()) & (ranked > -torch.inf)
-    is_capped = over.cumprod(-1).bool()
+    remaining = total - sum_before
+    # entry k is at its bound if its part of the remaining total would exceed it
+    log_value = remaining.clamp(min=0).log() + (logs - mass)
+    exceeds_cap = (
+        (remaining > 0) & (log_value >= sorted_caps.log()) & (ranked > -torch.inf)
+    )
+    is_capped = exceeds_cap.cumprod(-1).bool()
     return torch.zeros_like(is_capped).scatter(-1, order, is_capped), feasible

@@ -64,7 +64,7 @@ def project_simplex(
     require_all(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
     require_all(v < torch.inf, "v", v, "no NaN and no +inf")
     require_all((v > -torch.inf).any(-1), "v", v.amax(-1), "a finite entry in each row")
-    # the same point, and a small total is not lost in the digits of large entries
+    # a shift of v does not change the point, and a small total keeps its digits
     v = v - v.detach().amax(-1, keepdim=True)
     with torch.no_grad():
         if is_eager_tensor(v) and is_eager_tensor(total):
@@ -73,6 +73,7 @@ def project_simplex(
             b = (v - _simplex_threshold(v, total).unsqueeze(-1)).clamp(min=0)
     if not (torch.is_grad_enabled() and (v.requires_grad or total.requires_grad)):
         return b
+    # on the support the point is linear in v and total: autograd differentiates that
     free = b > 0
     mass = v.masked_fill(~free, 0).sum(-1) - total
     threshold = mass / free.sum(-1)
@@ -149,13 +150,14 @@ def _run_rows(kernel: Callable[..., None], v: Tensor, limit: Tensor) -> Tensor:
     rows = v.detach().reshape(-1, v.shape[-1]).contiguous()
     out = torch.empty_like(rows)
     args = to_numpy(rows), to_numpy(limit)
+    # a vector of zeros gives the kernel dtype and lanes
     lanes = np.zeros(64 // rows.itemsize, args[0].dtype)
     run_rows(kernel, len(rows), 8 * rows.numel(), *args, lanes, out.numpy())
     return out.reshape(v.shape)
 
 
 def _simplex_threshold(v: Tensor, total: Tensor) -> Tensor:
-    """The threshold of rows whose largest entry is 0."""
+    """Return the threshold of each row, for rows with maximum 0."""
     ranked = v.sort(dim=-1, descending=True).values
     size = torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
     finite = ranked.masked_fill(ranked == -torch.inf, 0)
@@ -168,22 +170,23 @@ def _simplex_threshold(v: Tensor, total: Tensor) -> Tensor:
 
 
 def _weston_watkins_by_sorting(v: Tensor, upper: Tensor) -> Tensor:
-    """All breakpoints sorted at once; the first piece that holds the root."""
-    # no root is above the sum of bounds: beyond it an entry is full
+    """Return the block by sorting all breakpoints; the root is on one linear piece."""
+    # the root is at most the sum of bounds, so larger entries are full anyway
     v = torch.minimum(v.clamp(min=0), upper.sum(-1, keepdim=True) + upper)
     enter, fill = torch.ones_like(v), -torch.ones_like(v)
     points, order = torch.cat([v, v - upper], -1).sort(
         dim=-1, descending=True, stable=True
     )
+    # below v an entry is free, below v - upper it is full
     free = torch.cat([enter, fill], -1).gather(-1, order).cumsum(-1)
     inside = torch.cat([v, -v], -1).gather(-1, order).cumsum(-1)
     full = torch.cat([0 * upper, upper], -1).gather(-1, order).cumsum(-1)
-    following = torch.nn.functional.pad(points[..., 1:], (0, 1)).clamp(min=0)
-    result = (full + inside >= (free + 1) * following) | (following == 0)
-    first = result.to(torch.int8).argmax(-1, keepdim=True)
+    next_point = torch.nn.functional.pad(points[..., 1:], (0, 1)).clamp(min=0)
+    holds_root = (full + inside >= (free + 1) * next_point) | (next_point == 0)
+    first = holds_root.to(torch.int8).argmax(-1, keepdim=True)
     mass = (full + inside).gather(-1, first)
     threshold = mass / (free.gather(-1, first) + 1)
-    # one step of Newton takes away what the running sums have lost
+    # a Newton step removes the rounding error of the running sums
     b = torch.minimum((v - threshold).clamp(min=0), upper)
     slope = 1 + ((b > 0) & (b < upper)).sum(-1, keepdim=True)
     threshold = threshold + (b.sum(-1, keepdim=True) - threshold) / slope

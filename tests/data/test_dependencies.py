@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsing import grammar
+from parsing import dependency_grammar
 from smoothsp.data import DependencyTree, dependencies, read_dependencies
 from smoothsp.models.projectivity import crossing_arcs
 from tests.data.conllu_files import arcs, row, sentences
@@ -49,8 +49,9 @@ def test_another_tree_changes_heads_and_labels_only(sentence, data):
 
 
 def test_sentences_of_a_grammar_come_back_from_a_folder(tmp_path):
-    parts = grammar.make(train=60, dev=30)
-    assert parts == grammar.make(train=60, dev=30) != grammar.make(2, 60, 30)
+    make = dependency_grammar.make
+    parts = make(train=60, dev=30)
+    assert parts == make(train=60, dev=30) != make(2, 60, 30)
     for name, part in zip(("train", "dev"), parts, strict=True):
         (tmp_path / f"x-{name}.conllu").write_text(dependencies.to_conllu(part))
     files = dependencies.find_treebank(tmp_path)

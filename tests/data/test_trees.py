@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from parsing import phrases
+from parsing import phrase_grammar
 from smoothsp.data import ConstituencyTree, read_trees, trees
 from smoothsp.data.columns import DEFAULT_LAYOUT, read, read_levels
 
@@ -45,8 +45,12 @@ def test_a_tree_is_written_and_comes_back():
         "( (S (NP (NNP Ada)) (VP (VBD said) (SBAR (S (VP (TO to) (VP (VB go)))))"
         " (PRT (RP on))) (. .)) )"
     )
-    train, dev = phrases.make(train=50, dev=20)
-    assert (train, dev) == phrases.make(train=50, dev=20) != phrases.make(2, 50, 20)
+    train, dev = phrase_grammar.make(train=50, dev=20)
+    assert (
+        (train, dev)
+        == phrase_grammar.make(train=50, dev=20)
+        != phrase_grammar.make(2, 50, 20)
+    )
     for tree in [SAID, *train]:
         assert trees.parse(trees.to_brackets(tree).encode(), "x") == [tree]
 

@@ -153,7 +153,7 @@ class Twins:
 
     def scores(self, labels: Tensor, valid: Tensor) -> Tensor:
         existing = torch.where(valid[..., None], labels, labels[:, :1])
-        chain = ChainBuffers.of_inputs(*self.chain)
+        chain = ChainBuffers.from_op_args(*self.chain)
         value, _ = scores.score_cpu(chain, existing, False)
         return value.masked_fill(~valid, -math.inf)
 

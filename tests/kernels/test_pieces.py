@@ -239,7 +239,7 @@ def test_threads_of_a_pool_are_kept_off_the_core_of_their_caller():
             assert os.sched_getaffinity(native[0]) == cores
         os.sched_setaffinity(0, cores)
         placement = CoreAffinity()
-        placement._threads.append(native[0])
+        placement._thread_ids.append(native[0])
         placement.avoid_current_core()
         assert len(os.sched_getaffinity(native[0])) == max(len(cores) - 1, 1)
     finally:

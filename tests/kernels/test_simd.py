@@ -11,9 +11,9 @@ from smoothsp._kernels.vectors import flush_to_zero
 from smoothsp._kernels.vectors.kahan import add_compensated
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
-    get,
+    get_number,
     load,
-    put,
+    put_number,
     span,
     splat,
     splat_at,
@@ -134,7 +134,7 @@ def ask(x, what, at):
     elif what == 1:
         store(span(x), 0, splat_at(span(x), at))
     elif what == 2:
-        put(span(x), 0, get(span(x), at))
+        put_number(span(x), 0, get_number(span(x), at))
     elif what == 3:
         store_masked(span(x), at, 2, splat(x[0]))
     elif what == 4:
@@ -175,7 +175,7 @@ def test_long_sums_keep_what_rounding_takes():
 )
 @pytest.mark.parametrize("has_word", [True, False])
 def test_only_x86_processors_get_instructions_of_x86(has_word, monkeypatch):
-    monkeypatch.setattr(flush_to_zero, "_HAS_WORD", has_word)
+    monkeypatch.setattr(flush_to_zero, "_HAS_MXCSR", has_word)
 
     @njit
     def ask():

@@ -248,6 +248,6 @@ def test_wrong_arguments_are_named(kind):
 def test_what_answers_maxima_alone_is_told_which_loss_fits():
     scores = torch.randn(2, 3, 3, dtype=torch.float64)
     built, allowed = Matching(scores), torch.ones(2, 3, 3, dtype=torch.bool)
-    with pytest.raises(TypeError, match=r"log_prob_within, Matching does not; Latent"):
+    with pytest.raises(TypeError, match=r"log_prob_within, got Matching; Latent"):
         MarginalLikelihood()(built, allowed)
     assert LatentHinge()(built, allowed) >= 0

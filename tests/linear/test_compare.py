@@ -509,7 +509,7 @@ def test_wrong_arguments():
         compare({"a": lambda seed: once}, CHAIN, looks=[1])
     path = {"a": lambda seed: RegularisationPath(eps=0.5)}
     with pytest.raises(
-        TypeError, match=r"^solvers: expected one of.*cannot be looked at"
+        TypeError, match=r"^solvers: expected a solver of.*cannot be observed"
     ):
         compare(path, CHAIN, looks=[1], objective=lambda w: 0.0)
 

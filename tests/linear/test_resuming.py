@@ -305,13 +305,8 @@ ESTIMATORS = {
     },
     **{
         f"CrammerSingerSVC {solver}": functools.partial(classes, solver)
-        for solver in ("bcfw", "svrg")
+        for solver in ("bcfw", "agm")
     },
-    "HingeSVC bmrm": lambda: of_two(HingeSVC, WEIGHTED, solver="bmrm", max_epochs=9),
-    "HingeSVC pragam": lambda: of_two(
-        HingeSVC, WEIGHTED, solver="pragam", max_epochs=60
-    ),
-    "HingeSVC agm": lambda: of_two(HingeSVC, WEIGHTED, solver="agm", max_epochs=60),
     "L1SVC": lambda: of_two(
         L1SVC, (*WEIGHTED, {"fit_intercept": False}), max_epochs=60
     ),
@@ -319,7 +314,7 @@ ESTIMATORS = {
     "ROCSVC": lambda: of_two(ROCSVC, max_epochs=9),
     **{
         f"ChainSVM {solver}": functools.partial(tagger, ChainSVM, solver)
-        for solver in ("bcfw", "casimir")
+        for solver in ("bcfw", "agm")
     },
     **{
         f"ChainCRF {solver}": functools.partial(tagger, ChainCRF, solver)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torchvision.ops import box_iou
 
-from localization import toy
+from localization import synthetic
 from smoothsp.data import read_boxes
 from smoothsp.data.images import read_image
 from smoothsp.models import candidates, proposals
@@ -21,7 +21,7 @@ from tests.programs import ROOT, Program
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    folder = toy.make(tmp_path_factory.mktemp("drawn"), {"train": 4})
+    folder = synthetic.make(tmp_path_factory.mktemp("drawn"), {"train": 4})
     return read_boxes(folder)
 
 

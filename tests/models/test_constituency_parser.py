@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from parsing import names, phrases
+from parsing import nested_entities, phrase_grammar
 from smoothsp.data import ConstituencyTree, trees
 from smoothsp.models import ConstituencyParser, Constituents, files, load
 from smoothsp.models import constituency_parser as module
@@ -24,8 +24,8 @@ LABELS = ["NP", "S", "S+VP", "TOP"]
 SENTENCES = [["Ada", "met", "(", "Bob", ")"], ["Lake"], [], ["x", "y"], ["日本", "2"]]
 SMALL = {"epochs": 2, "hidden": 6}
 DRAWN = {
-    False: phrases.make(train=24, dev=6),
-    True: names.make(train=24, dev=6),
+    False: phrase_grammar.make(train=24, dev=6),
+    True: nested_entities.make(train=24, dev=6),
 }
 
 

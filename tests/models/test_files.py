@@ -116,7 +116,7 @@ def test_what_is_no_file_is_never_read(name, kind, folder):
         ('{"files": {"a": "0"}, "files": {}}', "the key 'files' twice in an object"),
         ('{"files": {"a": 3}}', "expected the checksums of files"),
         ('{"files": "a"}', "expected the checksums of files"),
-        ('{"x": ' * 100_000, "got brackets that nest too deep"),
+        ('{"x": ' * 100_000, "got brackets nested too deep"),
         ('{"x": ' + "9" * 5_000 + "}", "expected JSON, got Exceeds the limit"),
     ],
 )

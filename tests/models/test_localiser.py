@@ -183,7 +183,7 @@ def test_roi_align_has_all_derivatives():
     torch.nn.init.normal_(linear.variables[0])
     moved = linear.variables[0].detach()
     torch.testing.assert_close(linear(boxes) - found, _RoIAlign.apply(moved, boxes))
-    assert not linear._reverse_only
+    assert not linear._uses_double_backward
 
 
 def test_the_whole_network_is_linearised_in_forward_mode(localiser):
@@ -194,7 +194,7 @@ def test_the_whole_network_is_linearised_in_forward_mode(localiser):
     torch.testing.assert_close(linear(*inputs), network(*inputs))
     linear(*inputs).sum().backward()
     network(*inputs).sum().backward()
-    assert not linear._reverse_only
+    assert not linear._uses_double_backward
     for u, p in zip(linear.variables, network.parameters(), strict=True):
         torch.testing.assert_close(u.grad, p.grad, rtol=1e-3, atol=1e-3)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pytorch_lightning import Callback
 
-from localization import toy
+from localization import synthetic
 from smoothsp.data import read_box_splits
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
@@ -23,7 +23,7 @@ SEVERAL = FEW | {"objects": "several", "loss": "cliques"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("drawn")
-    return toy.make(place, {"train": 6, "val": 3, "test": 3})
+    return synthetic.make(place, {"train": 6, "val": 3, "test": 3})
 
 
 @pytest.fixture(scope="module")

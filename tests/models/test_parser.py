@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from parsing import grammar
+from parsing import dependency_grammar
 from smoothsp.data import DependencyTree, dependencies
 from smoothsp.models import Parser, files, load, parser_training
 from smoothsp.models.biaffine import STRUCTURES, Biaffine
@@ -28,7 +28,7 @@ SENTENCES = [
     ["x"],
     ["Naïve", "日本", "2"],
 ]
-TRAIN, DEV = grammar.make(train=24, dev=6)
+TRAIN, DEV = dependency_grammar.make(train=24, dev=6)
 SMALL = {"epochs": 2, "hidden": 6}
 SIZES = ParserSizes(word=4, hidden=5, arc=6, label=3, sibling=4)
 

@@ -400,7 +400,7 @@ DAMAGE = {
     "labels": (lambda f: edit_config(f, labels=["O", "Q-X"]), "ValueError: labels: "),
     "nested": (
         lambda f: (f / "config.json").write_text("[" * 100_000),
-        "config.json: expected JSON, got brackets that nest too deep",
+        "config.json: expected JSON, got brackets nested too deep",
     ),
     "a label twice": (
         lambda f: edit_config(f, labels=["O", "S-X", "S-X"]),

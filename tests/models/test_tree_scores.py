@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from parsing import phrases
-from parsing.baselines import attached_to_neighbours, looked_up, right_branching
+from parsing import phrase_grammar
+from parsing.baselines import majority_entities, neighbour_heads, right_branching
 from smoothsp.data import ConstituencyTree, DependencyTree, trees
 from smoothsp.models.constituency_training import allowed_span_labels, binarise
 from smoothsp.models.projectivity import (
@@ -76,10 +76,10 @@ def test_scores_by_hand():
 
 def test_neighbours_by_hand():
     gold, yes = GOLD, DependencyTree(["Yes"], [0], ["root"])
-    before, _ = attached_to_neighbours([gold, yes], "previous", "punct")
+    before, _ = neighbour_heads([gold, yes], "previous", "punct")
     assert before.heads == [0, 1, 2, 3]
     assert attachment_scores([gold], [before]) == {"uas": 0.5, "las": 0.25}
-    after, _ = attached_to_neighbours([gold, yes], "next", "punct")
+    after, _ = neighbour_heads([gold, yes], "next", "punct")
     assert after.heads == [2, 3, 4, 0]
 
 
@@ -108,7 +108,7 @@ def test_f1_by_hand():
 
 
 def test_a_target_is_a_tree_of_the_structure_with_all_its_constituents():
-    train, _ = phrases.make(train=40, dev=1)
+    train, _ = phrase_grammar.make(train=40, dev=1)
     labels = sorted({label for tree in [SAID, *train] for label, _, _ in tree.spans})
     number = {label: n for n, label in enumerate(labels, start=1)}
     for tree in [SAID, *train]:
@@ -180,7 +180,7 @@ def test_entities_that_cross_leave_the_first():
 
 def test_names_of_training_are_looked_up():
     train = [trees.nest_entities(list("abc"), [("X", 0, 1), ("Y", 0, 0)])]
-    found = looked_up(train, [trees.nest_entities(list("cabab"), [])])
+    found = majority_entities(train, [trees.nest_entities(list("cabab"), [])])
     assert sorted(trees.entities(found[0])) == [
         ("X", 1, 2), ("X", 3, 4), ("Y", 1, 1), ("Y", 3, 3)
     ]  # fmt: skip

@@ -45,8 +45,8 @@ FAULTS = {
     ),
     "support of the ball too large": (
         "projections/elastic_net",
-        "norm_at = norm_at.cumprod(-1).bool() & (size > 0)",
-        "norm_at = size > 0",
+        "is_in_support = is_in_support.cumprod(-1).bool() & (size > 0)",
+        "is_in_support = size > 0",
     ),
     "steps of another quadratic": (
         AGM + "estimate_functions",

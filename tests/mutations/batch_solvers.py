@@ -40,27 +40,27 @@ FAULTS = {
     ),
     "a flip too few": (
         TABLES,
-        "after[v] = values[v] + ratios[v] * values[v - 1]\n    for j",
-        "after[v] = values[v] + ratios[v - 1] * values[v - 1]\n    for j",
+        "next_values[v] = values[v] + ratio_of_size[v] * values[v - 1]\n    for j",
+        "next_values[v] = values[v] + ratio_of_size[v - 1] * values[v - 1]\n    for j",
     ),
     "block without its exponent": (
         TABLES,
-        "scale = _power(exponents[j - 1] - exponents[j])",
+        "scale = _exp2(exponents[j - 1] - exponents[j])",
         "scale = 1.0",
     ),
     "ratio of neighbours without exponents": (
         TABLES,
-        "falls[v] = values[v - 1] / values[v] * apart",
-        "falls[v] = values[v - 1] / values[v]",
+        "esp_ratios[v] = values[v - 1] / values[v] * scale",
+        "esp_ratios[v] = values[v - 1] / values[v]",
     ),
     "past a half from below": (
         TABLES,
-        "while low < m and known[low] > 0.5:",
-        "while low < m and known[low] > 2.0:",
+        "while low < m and flip_probs[low] > 0.5:",
+        "while low < m and flip_probs[low] > 2.0:",
     ),
     "counted by both sweeps": (
         TABLES,
-        "out[low] -= weight * known[low]",
+        "out[low] -= weight * flip_probs[low]",
         "out[low] -= 0.0",
     ),
     "expected loss of a table": (
@@ -125,13 +125,13 @@ FAULTS = {
     ),
     "older slopes in the products": (
         CUTS,
-        "products[free, row] = products[row, free] = product",
-        "products[free, row] = product",
+        "products[free_slot, row] = products[row, free_slot] = product",
+        "products[free_slot, row] = product",
     ),
     "the last row once more": (
         CUTS,
-        "places[max(count - 1, 0)], 0.0",
-        "places[max(count - 1, 0)], shares[max(count - 1, 0)]",
+        "row_offsets[max(num_rows - 1, 0)], 0.0",
+        "row_offsets[max(num_rows - 1, 0)], row_weights[max(num_rows - 1, 0)]",
     ),
     "lambda forgotten in the programme": (
         CUTS,
@@ -145,13 +145,13 @@ FAULTS = {
     ),
     "dropped without its offset": (
         CUTS,
-        "next_slots[kept], next_cuts[kept, 0] = row, next_cuts[a, 0]",
-        "next_slots[kept] = row",
+        "next_slots[num_cuts], next_cuts[num_cuts, 0] = row, next_cuts[a, 0]",
+        "next_slots[num_cuts] = row",
     ),
     "support never grows": (
         "_kernels/combinatorial/simplex_qp",
-        "if inside[j] == 0 and (best < 0 or slopes[j] > slopes[best]):",
-        "if inside[j] == 0 and best > t:",
+        "if in_support[j] == 0 and (best < 0 or gradient[j] > gradient[best]):",
+        "if in_support[j] == 0 and best > t:",
     ),
     "offset without the point": (
         PLANES + "bmrm",

@@ -94,8 +94,8 @@ _OF_KERNELS = {
     ),
     "back along another lane": (
         "chain/cpu/viterbi_in_lanes",
-        "state[lane] = int(get(weights, (n * S + j) * L + lane))",
-        "state[lane] = int(get(weights, (n * S + j) * L))",
+        "state[lane] = int(get_number(weights, (n * S + j) * L + lane))",
+        "state[lane] = int(get_number(weights, (n * S + j) * L))",
     ),
     "moves transposed": (
         "chain/cpu/viterbi_over_states",
@@ -242,8 +242,8 @@ _OF_KERNELS = {
     ),
     "mixture that costs nothing": (
         "combinatorial/sparsemap_chains",
-        "to[e] = given[e] - strength * shares[g, e]",
-        "to[e] = given[e]",
+        "target[e] = scores_b[e] - strength * mean[g, e]",
+        "target[e] = scores_b[e]",
     ),
     "mixture without the moves": (
         "combinatorial/sparsemap_chains",
@@ -252,7 +252,7 @@ _OF_KERNELS = {
     ),
     "mixture of outputs that share nothing": (
         "combinatorial/sparsemap_chains",
-        "column[a] = same[mine[a]] + 1",
+        "column[a] = num_equal[slots_of_row[a]] + 1",
         "column[a] = 1",
     ),
     "mixture off the simplex": (
@@ -262,8 +262,8 @@ _OF_KERNELS = {
     ),
     "mixture that rotates the wrong way": (
         "combinatorial/updatable_cholesky",
-        "put(pair, a + 1, cos * q - sin * p)",
-        "put(pair, a + 1, cos * q + sin * p)",
+        "put_number(solution, a + 1, cos * q - sin * p)",
+        "put_number(solution, a + 1, cos * q + sin * p)",
     ),
 }
 FAULTS = {name: (f"_kernels/{x[0]}", *x[1:]) for name, x in _OF_KERNELS.items()}

@@ -120,8 +120,8 @@ FAULTS = {
     # the loops
     "leaves one lane off": (
         KERNELS + "lanes",
-        "place = rows[lane] * width + k\n            # only",
-        "place = lane * width + k\n            # only",
+        "offset = rows[lane] * width + first_score\n            # only",
+        "offset = lane * width + first_score\n            # only",
     ),
     "the first product for the largest": (
         KERNELS + "max_product",
@@ -135,8 +135,8 @@ FAULTS = {
     ),
     "sums without the last exponent": (
         KERNELS + "inside_outside",
-        "log_scaled(np.float64(m[place]), np.float64(e[place]))",
-        "log_scaled(np.float64(m[place]), np.float64(e[place]) - 1)",
+        "log_scaled(np.float64(m[offset]), np.float64(e[offset]))",
+        "log_scaled(np.float64(m[offset]), np.float64(e[offset]) - 1)",
     ),
     "one factor gets no marginal": (
         KERNELS + "inside_outside",
@@ -150,8 +150,8 @@ FAULTS = {
     ),
     "a tile's second for its third": (
         KERNELS + "max_product",
-        "store(x, np.intp(heads[h + 2]) * L, t2)",
-        "store(x, np.intp(heads[h + 2]) * L, t1)",
+        "store(x, np.intp(heads[first_head + 2]) * L, t2)",
+        "store(x, np.intp(heads[first_head + 2]) * L, t1)",
     ),
     "means of the left factor": (
         KERNELS + "tangent",
@@ -160,18 +160,18 @@ FAULTS = {
     ),
     "marginals that do not move": (
         KERNELS + "tangent",
-        "v = q * fma(g, load(d, a) + load(d, b) - mean, move)",
-        "v = q * move",
+        "v = q * fma(g, load(d, a) + load(d, b) - mean, item_tangent)",
+        "v = q * item_tangent",
     ),
     "the third best forgotten": (
         KERNELS + "k_best",
-        "if v > best and (v < here or (v == here and n > number)):",
-        "if v > best and v < here and n > number:",
+        "if v > best and (v < score or (v == score and n > number)):",
+        "if v > best and v < score and n > number:",
     ),
     "draws by the first share": (
         KERNELS + "samples",
-        "left = chance * m[item * L + lane]",
-        "left = 0 * m[item * L + lane]",
+        "remaining = u * m[item * L + lane]",
+        "remaining = 0 * m[item * L + lane]",
     ),
     "gradients that add up leaves wrongly": (
         KERNELS + "scores",
@@ -180,18 +180,18 @@ FAULTS = {
     ),
     "max-marginals without the other factor": (
         KERNELS + "max_marginals",
-        "store(rest, a, maximum(g + w, load(rest, a)))",
-        "store(rest, a, maximum(g, load(rest, a)))",
+        "store(outside, a, maximum(g + w, load(outside, a)))",
+        "store(outside, a, maximum(g, load(outside, a)))",
     ),
     "draws that forget what they left out": (
         KERNELS + "samples_without_replacement",
-        "links[linked, 0], links[linked, 1] = number, left_out",
-        "links[linked, 0], links[linked, 1] = number, -1",
+        "number,\n                            excluded_products,",
+        "number,\n                            -1,",
     ),
     "the rest of a set as likely as all of it": (
         KERNELS + "samples_without_replacement",
-        "more = _log_exponential(state) - rest",
-        "more = _log_exponential(state) - log_p",
+        "waiting_time = _log_exponential(state) - log_remaining",
+        "waiting_time = _log_exponential(state) - log_p",
     ),
     "relative entropy without its normalisers": (
         "oracles/_inference/distribution",

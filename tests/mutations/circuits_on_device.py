@@ -21,23 +21,23 @@ FAULTS = {
     "none": (KERNELS + "inside_outside", "", ""),
     "sums that are not scaled when a larger product comes": (
         KERNELS + "inside_outside",
-        "b_total *= power2(b_top - b_new, dtype)",
+        "b_total *= pow2(b_top - b_new, dtype)",
         "b_total *= 1",
     ),
     "shares of the other factor's exponent": (
         KERNELS + "inside_outside",
-        "b_k -= tl.load(e + a, mask=there, other=0)",
-        "b_k -= tl.load(e + b, mask=there, other=0)",
+        "b_k -= tl.load(e + a, mask=is_product, other=0)",
+        "b_k -= tl.load(e + b, mask=is_product, other=0)",
     ),
     "shares without the other factor": (
         KERNELS + "inside_outside",
-        "b_other = tl.load(m + b, mask=there, other=0.0)",
-        "b_other = tl.load(m + a, mask=there, other=0.0)",
+        "b_other = tl.load(m + b, mask=is_product, other=0.0)",
+        "b_other = tl.load(m + a, mask=is_product, other=0.0)",
     ),
     "leaves that get no marginal": (
         KERNELS + "inside_outside",
-        "range(deepest - top, deepest + 1)",
-        "range(deepest - top, deepest)",
+        "range(max_depth - top, max_depth + 1)",
+        "range(max_depth - top, max_depth)",
     ),
     "levels of the shortest row": (
         KERNELS + "inside_outside",
@@ -46,8 +46,8 @@ FAULTS = {
     ),
     "exponents of the last leaves alone": (
         KERNELS + "inside_outside",
-        "b_reach = tl.maximum(b_reach, tl.max(b_size, 0))",
-        "b_reach = tl.max(b_size, 0)",
+        "b_max_exponent = tl.maximum(b_max_exponent, tl.max(b_size, 0))",
+        "b_max_exponent = tl.max(b_size, 0)",
     ),
     "logarithms of two to three digits": (
         KERNELS + "scaled_floats",

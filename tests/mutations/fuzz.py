@@ -42,18 +42,18 @@ FAULTS = {
     ),
     "ties of the k best that are one": (
         CIRCUITS + "k_best",
-        "if v > best and (v < here or (v == here and n > number)):",
-        "if v > best and v < here:",
+        "if v > best and (v < score or (v == score and n > number)):",
+        "if v > best and v < score:",
     ),
     "max-marginals of the first use": (
         CIRCUITS + "max_marginals",
-        "store(rest, a, maximum(g + w, load(rest, a)))",
-        "store(rest, a, g + w)",
+        "store(outside, a, maximum(g + w, load(outside, a)))",
+        "store(outside, a, g + w)",
     ),
     "the worst assignment listed first": (
         SEARCHES + "murty",
-        "if value[i] < value[c] or",
-        "if value[i] > value[c] or",
+        "if value[i] < value[best_candidate] or",
+        "if value[i] > value[best_candidate] or",
     ),
     "springs of the last child alone": (
         SEARCHES + "distance_transform",
@@ -67,8 +67,8 @@ FAULTS = {
     ),
     "paths along arcs that are banned": (
         SEARCHES + "shortest_paths",
-        "if free[w] and not banned[e] and reach < distance[w]:",
-        "if free[w] and reach < distance[w]:",
+        "if is_free[w] and not is_banned[e] and new_distance < distance[w]:",
+        "if is_free[w] and new_distance < distance[w]:",
     ),
     "scores under a mask": (
         "oracles/multiclass",

@@ -40,22 +40,23 @@ FAULTS = {
     ),
     "pair of the wrong row": (
         KERNELS + "sparse_scores",
-        "score += weights[moves + y[o + t - 1] * P + y[o + t]]",
-        "score += weights[moves + y[o + t] * P + y[o + t - 1]]",
+        "score += weights[transition_offset + y[o + t - 1] * P + y[o + t]]",
+        "score += weights[transition_offset + y[o + t] * P + y[o + t - 1]]",
     ),
     "no end": (
         KERNELS + "viterbi",
-        "store(U, last + j, load(U, last + j) + load(weights, end + j))",
+        "store(U, last + j, load(U, last + j) + load(weights, end_offset + j))",
         "store(U, last + j, load(U, last + j))",
     ),
     "traced back in the wrong column": (
         KERNELS + "viterbi",
-        "j = _place(U, o - P, weights, moves + j, S, P, M[o + j])",
-        "j = _place(U, o - P, weights, moves, S, P, M[o + j])",
+        "j = _backtrack_label(U, o - P, weights, transition_offset + "
+        "j, S, P, M[o + j])",
+        "j = _backtrack_label(U, o - P, weights, transition_offset, S, P, M[o + j])",
     ),
     "cost not scaled": (
         KERNELS + "viterbi",
-        "store(U, p + j, fma(factor, load(costs, c + j), load(E, p + j)))",
+        "store(U, p + j, fma(cost_scale, load(costs, c + j), load(E, p + j)))",
         "store(U, p + j, load(costs, c + j) + load(E, p + j))",
     ),
     "best of few from all": (
@@ -70,43 +71,47 @@ FAULTS = {
     ),
     "pairs of the sums transposed": (
         KERNELS + "forward_backward",
-        "RT[j * P + i] = R[i * P + j]",
-        "RT[i * P + j] = R[i * P + j]",
+        "exp_transitions_T[j * P + i] = exp_transitions[i * P + j]",
+        "exp_transitions_T[i * P + j] = exp_transitions[i * P + j]",
     ),
     "logarithms without the last score": (
         KERNELS + "forward_backward_log_space",
-        "after = U[t * P + j] / mu + X[t * P + j]",
-        "after = X[t * P + j]",
+        "after = U[t * P + j] / mu + log_beta[t * P + j]",
+        "after = log_beta[t * P + j]",
     ),
     "slope without gold": (
         KERNELS + "sequence_loss",
-        "_count(T, s.labels[o : o + T], -1.0, P, c.D, c.edges)",
-        "_count(T, s.labels[o : o + T], -1.0, P, c.D, 0 * c.edges)",
+        "T, sequences.labels[o : o + T], -1.0, P, gradient.D, gradient.edges",
+        "T, sequences.labels[o : o + T], -1.0, P, gradient.D, 0 * gradient.edges",
     ),
     "end of the first row": (
         KERNELS + "sequence_loss",
-        "load(tail, s.end_offset + j) + scale * load(D, o + j)",
-        "load(tail, s.end_offset + j) + scale * load(D, j)",
+        "+ scale * load(D, o + j)",
+        "+ scale * load(D, j)",
     ),
     "average of the step before": (
         KERNELS + "sgd",
-        "C += shares[n] * r",
-        "C += shares[n] * r / keep",
+        "C += averaging_weights[n] * r",
+        "C += averaging_weights[n] * r / shrinkage",
     ),
-    "tail not shrunk": (KERNELS + "sgd", "scaled(keep, tail)", "scaled(1.0, tail)"),
+    "tail not shrunk": (
+        KERNELS + "sgd",
+        "scale_array(shrinkage, transition_weights)",
+        "scale_array(1.0, transition_weights)",
+    ),
     "snapshot forgotten": (
         KERNELS + "svrg",
-        "a.edges[e] -= pairs[i, e]",
-        "a.edges[e] -= 0 * pairs[i, e]",
+        "gradient.edges[e] -= snapshot_edges[i, e]",
+        "gradient.edges[e] -= 0 * snapshot_edges[i, e]",
     ),
     "mean slope of the step before": (
         KERNELS + "svrg",
-        "b = keep * b + rate",
-        "b = keep * (b + rate)",
+        "b = shrinkage * b + rate",
+        "b = shrinkage * (b + rate)",
     ),
     "squares once": (
         KERNELS + "squared_norm",
-        "total = fma(p, fma(two, a, splat_at(gram, g + t) * p), total)",
+        "total = fma(p, fma(double, a, splat_at(gram, g + t) * p), total)",
         "total = fma(p, a + splat_at(gram, g + t) * p, total)",
     ),
     "feature in another place": (
@@ -116,8 +121,8 @@ FAULTS = {
     ),
     "draws from the left": (
         KERNELS + "sampling_tree",
-        "rest -= tree[q]",
-        "rest -= 0 * tree[q]",
+        "remaining -= tree[q]",
+        "remaining -= 0 * tree[q]",
     ),
     "a leaf without its parents": (
         KERNELS + "sampling_tree",
@@ -126,12 +131,12 @@ FAULTS = {
     ),
     "gap without the expected cost": (
         KERNELS + "frank_wolfe",
-        "gaps[i] = max(share(s, i) * gain - d.ell[i], 0.0)",
-        "gaps[i] = max(share(s, i) * gain, 0.0)",
+        "gaps[i] = max(sequence_weight(sequences, i) * gain - duals.ell[i], 0.0)",
+        "gaps[i] = max(sequence_weight(sequences, i) * gain, 0.0)",
     ),
     "estimates not kept": (
         KERNELS + "frank_wolfe",
-        "set_leaf(tree, i, d.gap_estimates[i])",
+        "set_leaf(tree, i, duals.gap_estimates[i])",
         "set_leaf(tree, i, tree[1])",
     ),
     "divergence of inner positions added": (
@@ -141,48 +146,49 @@ FAULTS = {
     ),
     "steps too long": (
         KERNELS + "dual_ascent",
-        "kappa = part / rules.lam * squares",
-        "kappa = 0.1 * part / rules.lam * squares",
+        "kappa = weight / rule.lam * squared_norm",
+        "kappa = 0.1 * weight / rule.lam * squared_norm",
     ),
     "weights of pairs that do not occur": (
         KERNELS + "dual_ascent",
-        "store(p.w, q, load(p.w, q) * load(p.mask, q))",
-        "store(p.w, q, load(p.w, q))",
+        "store(primal.w, q, load(primal.w, q) * load(primal.mask, q))",
+        "store(primal.w, q, load(primal.w, q))",
     ),
     "logarithms of pairs without the first label": (
         KERNELS + "pair_marginals",
-        "store(m.log_edge, e + i * S + j, log_a + both)",
-        "store(m.log_edge, e + i * S + j, both)",
+        "store(marginals.log_edge, e + i * S + j, log_a + both)",
+        "store(marginals.log_edge, e + i * S + j, both)",
     ),
     "half a step": (
         KERNELS + "frank_wolfe_steps",
-        "a = gamma * share(s, i) / lam",
-        "a = gamma * share(s, i) / (2 * lam)",
+        "a = gamma * sequence_weight(sequences, i) / lam",
+        "a = gamma * sequence_weight(sequences, i) / (2 * lam)",
     ),
     "more weight than there is": (
         KERNELS + "frank_wolfe_steps",
-        "q.alpha[b + own] += gamma",
-        "q.alpha[b + own] += 2 * gamma",
+        "working_sets.alpha[b + slot] += gamma",
+        "working_sets.alpha[b + slot] += 2 * gamma",
     ),
     "away too far": (
         KERNELS + "frank_wolfe_steps",
-        "furthest = mass / (1.0 - mass) if mass < 1.0 else 0.0",
-        "furthest = mass",
+        "max_away_step = away_weight / (1.0 - away_weight) if "
+        "away_weight < 1.0 else 0.0",
+        "max_away_step = away_weight",
     ),
     "a shared weight of the label before": (
         KERNELS + "tied_weights",
-        "weights[s.tied_index[first + r + j]] += a * x[o + r + j]",
-        "weights[s.tied_index[first + r + j]] += a * x[o + r + max(j - 1, 0)]",
+        "a * values[values_offset + row + j]",
+        "a * values[values_offset + row + max(j - 1, 0)]",
     ),
     "what meets is squared more than once": (
         KERNELS + "tied_weights",
-        "sums[place] = 0.0",
+        "sums[weight_index] = 0.0",
         "pass",
     ),
     "lazy weights read as they are": (
         KERNELS + "tied_weights",
-        "room[o + j] = scale * weights[s.tied_index[first + o + j]]",
-        "room[o + j] = weights[s.tied_index[first + o + j]]",
+        "buffer[row + j] = scale * weights[sequences.tied_index[first + row + j]]",
+        "buffer[row + j] = weights[sequences.tied_index[first + row + j]]",
     ),
     "chord of the other end": (
         PATH + "run",

@@ -116,7 +116,7 @@ def expected_of(name: str, *inputs: object) -> object:
     """Return the CPU's answer."""
     if name != "score":
         return run_cpu_function(name, *inputs)
-    return scores.score_cpu(ChainBuffers.of_inputs(*inputs[:6]), inputs[6], False)[0]
+    return scores.score_cpu(ChainBuffers.from_op_args(*inputs[:6]), inputs[6], False)[0]
 
 
 def narrowed(expected, found):
@@ -128,7 +128,7 @@ def narrowed(expected, found):
 
 def compare_counts(twins: Twins) -> None:
     B, _, S = twins.sizes
-    chain = ChainBuffers.of_inputs(*twins.chain)
+    chain = ChainBuffers.from_op_args(*twins.chain)
     for k in (1, 3):
         weights, labels = twins.randn(B, k), twins.labels(k)
         found = ask("count", weights, labels, *twins.chain[4:], S, twins.shared)
@@ -284,7 +284,7 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
 
     def look(chain: tuple[Tensor, ...]) -> int:
         found = cuda.value_flags(*(x.to(DEVICE) for x in chain))
-        assert found == checks._value_flags(ChainBuffers.of_inputs(*chain))[0]
+        assert found == checks._value_flags(ChainBuffers.from_op_args(*chain))[0]
         return found
 
     assert look(twins.chain) == 0

@@ -4,8 +4,8 @@ import pytest
 
 import voc_localization
 from conll_ner import Config, main
-from localization import figures, toy
-from parsing import grammar, phrases
+from localization import figures, synthetic
+from parsing import dependency_grammar, phrase_grammar
 from smoothsp.data import dependencies, trees
 from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
@@ -35,7 +35,7 @@ def tiny(tmp_path_factory):
 def few(tmp_path_factory):
     """A folder with drawn phrases, of which the last file is held out."""
     folder = tmp_path_factory.mktemp("trees")
-    train, dev = phrases.make(train=60, dev=16)
+    train, dev = phrase_grammar.make(train=60, dev=16)
     for name, part in (("a", train[:30]), ("b", train[30:]), ("c", dev)):
         lines = "\n".join(map(trees.to_brackets, part))
         (folder / f"{name}.mrg").write_text(lines)
@@ -46,7 +46,7 @@ def few(tmp_path_factory):
 def bank(tmp_path_factory):
     """A folder with drawn sentences and their dependencies."""
     folder = tmp_path_factory.mktemp("bank")
-    parts = grammar.make(train=60, dev=16)
+    parts = dependency_grammar.make(train=60, dev=16)
     for name, part in zip(("train", "dev"), parts, strict=True):
         (folder / f"drawn-{name}.conllu").write_text(dependencies.to_conllu(part))
     return str(folder)
@@ -63,7 +63,7 @@ def trained(data, tmp_path_factory):
 def ladybirds(tmp_path_factory):
     """A few invented images, and a folder for what is kept of them."""
     folder = tmp_path_factory.mktemp("ladybirds")
-    return toy.make(folder, {"train": 6, "val": 3, "test": 3}), folder / "cache"
+    return synthetic.make(folder, {"train": 6, "val": 3, "test": 3}), folder / "cache"
 
 
 @pytest.fixture(scope="session")

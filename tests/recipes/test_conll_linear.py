@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from conll_linear import Config, main
+from conll_linear import Config, load, main
 from linear_tagging import data, report
-from linear_tagging.curves import follow, key_of
-from linear_tagging.data import Split, columns_of
+from linear_tagging.curves import run_key, run_with_evaluations
+from linear_tagging.data import Split, read_columns
 from linear_tagging.methods import STUDIES, Method
 from smoothsp.linear.solvers import SVRG, CasimirSVRG
 
@@ -31,7 +31,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def task(small):
-    return data.task_of(data.PAPER, *data.load(None), hashing=127)
+    return data.build_task(data.PAPER, *data.load(None), hashing=127)
 
 
 def quick(tmp_path, *studies, **options):
@@ -43,9 +43,9 @@ def test_features_are_hashed_with_tags_if_asked(small, tmp_path):
     options = {"features": "hashed-with-label", "hashing": 127, "seeds": (0,)}
     result = main(quick(tmp_path, "rates", **options))
     assert all(np.isfinite(value) for value in result.values())
-    task = data.task_of(data.WINDOW, *data.load(None), hash_with_label=127)
-    assert task.train.num_weights == task.other.num_weights == 127
-    plain = data.task_of(data.WINDOW, *data.load(None), hashing=127)
+    task = data.build_task(data.WINDOW, *data.load(None), hash_with_label=127)
+    assert task.train.num_weights == task.dev.num_weights == 127
+    plain = data.build_task(data.WINDOW, *data.load(None), hashing=127)
     assert task.checksum != plain.checksum
 
 
@@ -78,13 +78,13 @@ def test_columns_are_asked_for_and_bad_sentences_left_out(tmp_path):
     text = "1\tAda\tB-X\tO\n2\tleft\tO\tB-Y\n\n1\tx\n\n1\tHolm\tB-X\tB-Y\n"
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text(text)
-    layout = Config(column="inner", word_column="2", skip_bad=True).layout
-    train, dev = data.load(tmp_path, layout)
+    config = Config(tmp_path, column="inner", word_column="2", skip_bad=True)
+    train, dev = load(config)
     assert train == dev
     assert train.tokens == [[("Ada",), ("left",)], [("Holm",)]]
     assert train.tags == [["O", "B-Y"], ["B-Y"]]
     with pytest.raises(
-        ValueError, match=r"train.tsv, line 4: expected 4 columns parted"
+        ValueError, match=r"train.tsv, line 4: expected 4 columns separated"
     ):
         data.load(tmp_path)
 
@@ -104,7 +104,7 @@ def test_edited_numbers_of_a_run_are_named(small, tmp_path):
 def test_runs_of_other_settings_have_other_names():
     methods = [method for study in STUDIES.values() for method in study]
     names = [
-        key_of(method, c, seed)
+        run_key(method, c, seed)
         for method in methods
         for c in (0.1, 1.0)
         for seed in (0, 1)
@@ -115,8 +115,12 @@ def test_runs_of_other_settings_have_other_names():
 
 def test_a_run_that_stops_to_be_looked_at_is_the_same(task):
     for method in STUDIES["solvers"]:
-        often = follow(task, method, 1.0, 3, [2, 4, 6], lambda text: None)["rows"]
-        once = follow(task, method, 1.0, 3, [6], lambda text: None)["rows"]
+        often = run_with_evaluations(
+            task, method, 1.0, 3, [2, 4, 6], lambda text: None
+        )["rows"]
+        once = run_with_evaluations(task, method, 1.0, 3, [6], lambda text: None)[
+            "rows"
+        ]
         assert often[-1]["F"] == pytest.approx(once[0]["F"], rel=1e-9)
         assert often[-1]["F1"] == once[0]["F1"]
         seconds = [row["seconds"] for row in often]
@@ -128,7 +132,7 @@ def test_F_is_that_of_the_history_or_without_smoothing(task):
     lam = 0.1 / len(task.train)
     for method in STUDIES["solvers"]:
         solver = method.make(0.1, lam, 3)
-        [row] = follow(task, method, 0.1, 3, [10], lambda _: None)["rows"]
+        [row] = run_with_evaluations(task, method, 0.1, 3, [10], lambda _: None)["rows"]
         calls = 2 if method.solver in (SVRG, CasimirSVRG) else 1
         solver._limits = dataclasses.replace(solver._limits, max_passes=10 // calls)
         found = solver.solve(task.train)
@@ -147,7 +151,7 @@ class Explodes:
 
 def test_a_diverged_run_is_in_the_table(task):
     method = Method(Explodes, {}, "SVRG")
-    rows = follow(task, method, 1.0, 0, [2, 4], lambda text: None)["rows"]
+    rows = run_with_evaluations(task, method, 1.0, 0, [2, 4], lambda text: None)["rows"]
     assert [row["F"] for row in rows] == [np.inf]
     diverged = [{"method": "SVRG", "c": 1.0, "seed": 0, "gap": np.inf} | rows[0]]
     assert "| 1 | SVRG | diverges |" in report.table(diverged)
@@ -171,7 +175,7 @@ def test_all_columns_of_a_file(tmp_path):
     path.write_text(
         "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nsaid VBD I-VP O\n\n. . O O\n"
     )
-    split = columns_of(path)
+    split = read_columns(path)
     assert split.tokens == [
         [("EU", "NNP", "I-NP"), ("said", "VBD", "I-VP")],
         [(".", ".", "O")],
@@ -180,10 +184,10 @@ def test_all_columns_of_a_file(tmp_path):
     (tmp_path / "eng.testa").write_text(path.read_text())
     train, dev = data.load(tmp_path)
     assert train == dev == split
-    assert data.usable(data.PAPER, split) == list(data.PAPER)
+    assert data.usable_templates(data.PAPER, split) == list(data.PAPER)
     words = Split([[("a",)]], [["O"]])
-    assert data.usable(data.PAPER, words) == ["word[-2..2]", "bias"]
-    assert data.usable(("word",), words) == ["word"]
+    assert data.usable_templates(data.PAPER, words) == ["word[-2..2]", "bias"]
+    assert data.usable_templates(("word",), words) == ["word"]
 
 
 @pytest.mark.parametrize("name", ["study", "seeds", "c", "bound_passes"])
@@ -214,9 +218,9 @@ def test_columns_are_parted_as_conll_parts_them(tmp_path):
     content = "10\u00a0000 CD I-NP O\r\nmen NNS I-NP O\r\n".encode()
     for data_of in (bytes, gzip.compress):
         path.write_bytes(data_of(content))
-        assert columns_of(path).tokens == [
+        assert read_columns(path).tokens == [
             [("10\u00a0000", "CD", "I-NP"), ("men", "NNS", "I-NP")]
         ]
     rows = [f"{n}\t{word}{7 * chr(9)}_\tO" for n, word in ((1, "two"), (2, "men"))]
     path.write_text("\n".join(["# text = two men", *rows, ""]))
-    assert columns_of(path) == Split([[("two",), ("men",)]], [["O", "O"]])
+    assert read_columns(path) == Split([[("two",), ("men",)]], [["O", "O"]])

@@ -22,14 +22,14 @@ def folder(tmp_path):
 
 
 def test_the_best_tags_of_a_document(folder, monkeypatch):
-    monkeypatch.setattr(documents, "DOCUMENTS", 2)
+    monkeypatch.setattr(documents, "BATCH", 2)
     train, dev = data.load(folder)
-    task = data.task_of(("word",), train, dev)
+    task = data.build_task(("word",), train, dev)
     kinds = [label[2:] for label in task.labels]
     changed = False
     for seed in range(5):
-        w = np.random.default_rng(seed).normal(size=task.other.num_weights)
-        weights, moves, start, end = task.other.split(w)
+        w = np.random.default_rng(seed).normal(size=task.dev.num_weights)
+        weights, moves, start, end = task.dev.split(w)
         scores = task.features @ weights
 
         def score(y, scores=scores, moves=moves, start=start, end=end):
@@ -40,7 +40,7 @@ def test_the_best_tags_of_a_document(folder, monkeypatch):
             return total + end[[y[2], y[4]]].sum() - penalty * (first != second)
 
         labels, proven = documents.decode(task, w, dev)
-        plain = list(task.other.decode(w))
+        plain = list(task.dev.decode(w))
         best = max(itertools.product(range(len(kinds)), repeat=5), key=score)
         assert labels == [*best, *plain[5:]]
         assert proven == 1

@@ -15,9 +15,10 @@ from localization import figures as box_figures
 from multiclass import report as multiclass_report
 from ner import report as ner_report
 from ocr import figures as ocr_figures
-from ocr.runs import VARIANTS
+from ocr.variants import VARIANTS
 from runs import axes, files
 from segmentation import report as segmentation_report
+from smoothsp.optim.curves import CurvePoint, Panel, draw
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_solvers(calls, drawn, tmp_path):
         for method, F1 in ends
         for n in calls
     ]
-    curves.comparison(rows).draw(tmp_path / "a.png", 1.0)
+    curves.as_comparison(rows).draw(tmp_path / "a.png", 1.0)
     check(drawn[0])
 
 
@@ -123,6 +124,43 @@ def test_learning_curves(losses, drawn, tmp_path):
     check(drawn[1])
 
 
+@pytest.mark.parametrize("losses", [[0.0], [0.0, 0.0], [9.0, 0.0]])
+@pytest.mark.parametrize("f1", [0.0, 0.5, 1.0])
+def test_axes_show_possible_values_only(losses, f1, drawn, tmp_path):
+    history = [
+        {"epoch": n, "loss": loss, "objective": loss, "dev_f1": f1, "corloc": f1}
+        for n, loss in enumerate(losses, 1)
+    ]
+    ner_report.learning_curve(tmp_path / "a.png", history, f1)
+    baselines = dict.fromkeys(box_figures.DASHES, f1)
+    box_figures.curves(tmp_path / "a.png", history, 2, "title", baselines)
+    row = {"lam": 1.0, "primal": 1.0, "gap": 0.3, "calls": 3.0}
+    row |= {"train_iou": f1, "dev_iou": f1}
+    segmentation_report.draw_path(tmp_path / "a.png", [row], 1.0, "4 images")
+    ner_axes, box_axes, path_axes = (figure.axes for figure in drawn)
+    for axes_of_loss in (ner_axes[0], box_axes[0], path_axes[2]):
+        low, high = axes_of_loss.get_ylim()
+        assert 0 <= low < high
+    for axes_of_percentage in (ner_axes[1], box_axes[1], path_axes[0]):
+        low, high = axes_of_percentage.get_ylim()
+        assert 0 <= low <= 100 * f1 <= high <= 100 and high - low > 1
+
+
+def test_zeros_on_a_logarithmic_axis_are_marked_at_its_edge(drawn, tmp_path):
+    curves_of_panel = {
+        name: [[CurvePoint(n, 1.0 + n, y) for n, y in enumerate(values)]]
+        for name, values in (("a", [1.0, 0.1, 0.0]), ("b", [0.0, 0.0, 0.0]))
+    }
+    draw(tmp_path / "a.png", [[Panel("calls", "gap", curves_of_panel)]])
+    check(drawn[0])
+    (panel,) = drawn[0].axes
+    assert panel.get_yscale() == "log" and "≤ 0" in panel.get_ylabel()
+    marked = [list(x.get_xdata()) for x in panel.lines if x.get_marker() == "v"]
+    assert marked == [[3.0], [1.0, 2.0, 3.0]]
+    texts = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert texts == ["a", "b"]
+
+
 def test_accuracies(drawn):
     name = "a-set-with-a-long-name-of-which-no-letter-may-be-cut"
     row = {"set": name, "tolerance": 0.1, "log2_c": 0, "accuracy": 96.0, "paper": None}
@@ -134,7 +172,7 @@ def test_accuracies(drawn):
 def test_one_lambda_and_one_image(drawn, tmp_path):
     row = {"lam": 5000.0, "primal": 1.0, "gap": 0.3, "calls": 3.0}
     row |= {"train_iou": 0.0, "dev_iou": 0.0}
-    segmentation_report.along_path(tmp_path / "a.png", [row], 5000.0, "4 images")
+    segmentation_report.draw_path(tmp_path / "a.png", [row], 5000.0, "4 images")
     check(drawn[0])
     for count in (1, 3, 5):
         figure, panels = axes.panels(count, 4, 2.75, 2, "a title of many words " * 9)

@@ -10,8 +10,8 @@ import pytest
 from scipy import sparse
 
 import multiclass_svm
+from multiclass import datasets
 from multiclass import fits as multiclass_fits
-from multiclass import sets
 from multiclass_svm import Config, main
 from smoothsp.linear import WestonWatkinsSVC
 from tests.recipes.runs import write_set
@@ -41,7 +41,7 @@ def test_accuracies_are_those_of_the_estimator(run):
     assert len(found) == 2 * 2 * 2
     for row in found:
         if row["set"] == "dna":
-            samples = sets.load(config.data[0])
+            samples = datasets.load(config.data[0])
             model = WestonWatkinsSVC(
                 fit_intercept=False,
                 C=2.0 ** int(row["log2_c"]),
@@ -95,7 +95,7 @@ def test_an_interrupted_fit_is_no_result():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        multiclass_fits.score(sets.digits(), 1.0, 0.01, 0, 9.0, interrupt)
+        multiclass_fits.score(datasets.digits(), 1.0, 0.01, 0, 9.0, interrupt)
 
 
 @pytest.mark.parametrize("where", ["X", "X_test"])
@@ -104,8 +104,8 @@ def test_a_checksum_is_of_all_that_a_fit_depends_on(where):
     # the same numbers in the same order, in other rows
     moved = sparse.csr_matrix([[1.0, 0.0], [2.0, 3.0]])
     y, parts = np.array([0, 1]), {"X": one, "X_test": one}
-    other = sets.Samples("a", y=y, y_test=y, **parts | {where: moved})
-    assert sets.Samples("a", y=y, y_test=y, **parts).checksum != other.checksum
+    other = datasets.Samples("a", y=y, y_test=y, **parts | {where: moved})
+    assert datasets.Samples("a", y=y, y_test=y, **parts).checksum != other.checksum
 
 
 def test_sets_of_one_name_are_refused(tmp_path):
@@ -154,13 +154,13 @@ def test_a_fit_beyond_the_limit_is_given_up_with_harder_ones(tmp_path):
     [("a.scale", "a.scale.t"), ("b.gz", "b.t.gz"), ("c.x.train.gz", "c.x.test.gz")],
 )
 def test_test_files_are_found_beside(train, test, tmp_path):
-    samples = sets.load(write_set(tmp_path, train, test))
+    samples = datasets.load(write_set(tmp_path, train, test))
     assert samples.X.shape == (60, 5) and samples.X_test.shape == (30, 5)
     assert samples.name == train[0] and samples.classes == 3
 
 
 def test_without_test_file_a_fifth_is_held_out(tmp_path):
-    samples = sets.load(write_set(tmp_path, "a.txt", ""))
+    samples = datasets.load(write_set(tmp_path, "a.txt", ""))
     assert samples.X.shape == (48, 5) and len(samples.y_test) == 12
 
 
@@ -174,7 +174,7 @@ def test_idx_files_are_read(tmp_path):
             file.write(content)
         labels = b"\0\0\x08\x01" + np.array([3], ">u4").tobytes() + bytes([4, 0, 9])
         (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(labels)
-    samples = sets.load(tmp_path)
+    samples = datasets.load(tmp_path)
     np.testing.assert_allclose(samples.X.toarray(), images["train"].reshape(3, 4) / 255)
     np.testing.assert_allclose(
         samples.X_test.toarray(), images["t10k"].reshape(3, 4) / 255
@@ -182,22 +182,22 @@ def test_idx_files_are_read(tmp_path):
     assert list(samples.y) == [4, 0, 9]
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels[:-1])
     with pytest.raises(ValueError, match="data: expected an idx file of bytes"):
-        sets.load(tmp_path)
+        datasets.load(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(FileNotFoundError, match="found no train-labels"):
-        sets.load(tmp_path)
+        datasets.load(tmp_path)
 
 
 def test_what_is_no_libsvm_file_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="data: expected a LIBSVM file"):
-        sets.load(tmp_path / "absent")
+        datasets.load(tmp_path / "absent")
     path = tmp_path / "words"
     path.write_text("no numbers here\n")
     with pytest.raises(ValueError, match=r"words, line 1: expected a label and"):
-        sets.load(path)
+        datasets.load(path)
     path.write_text("")
     with pytest.raises(ValueError, match="words: expected samples, found none"):
-        sets.load(path)
+        datasets.load(path)
 
 
 ODD = {
@@ -225,7 +225,7 @@ def test_odd_samples_are_named_with_their_file(odd, tmp_path):
     content = content if isinstance(content, bytes) else content.encode()
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        sets.load(path)
+        datasets.load(path)
 
 
 HARMLESS = {
@@ -246,7 +246,9 @@ def test_libsvm_files_are_read_however_they_are_written(change, tmp_path):
     content = b"".join(b"%d 1:%d 3:.5\n" % (1 + n % 2, n) for n in range(10))
     (tmp_path / "a").write_bytes(content)
     (tmp_path / "b").write_bytes(HARMLESS[change](content))
-    assert sets.load(tmp_path / "a").checksum == sets.load(tmp_path / "b").checksum
+    assert (
+        datasets.load(tmp_path / "a").checksum == datasets.load(tmp_path / "b").checksum
+    )
 
 
 @pytest.mark.parametrize("harm", [lambda x: x[:-30], lambda x: b"no gzip"])
@@ -254,10 +256,10 @@ def test_damaged_gzip_files_are_named(harm, tmp_path):
     path = write_set(tmp_path, "a.gz", "")
     path.write_bytes(harm(path.read_bytes()))
     with pytest.raises(ValueError, match=r"a\.gz(: expected a whole|, line 1: exp)"):
-        sets.load(path)
+        datasets.load(path)
     path.rename(tmp_path / "train-images-idx3-ubyte.gz")
     with pytest.raises(ValueError, match=r"ubyte\.gz(: expected a whole|\. Was it)"):
-        sets.load(tmp_path)
+        datasets.load(tmp_path)
 
 
 def test_odd_idx_files_are_named(tmp_path):
@@ -282,7 +284,7 @@ def test_odd_idx_files_are_named(tmp_path):
     ):
         write(**change)
         with pytest.raises(ValueError, match=f"data: expected {message}"):
-            sets.load(tmp_path)
+            datasets.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ocr_words
-from ocr import letters, runs, toy
+from ocr import letters, synthetic, variants
 from ocr_words import Config, main
 from smoothsp.linear.solvers import BCFW
 
@@ -40,7 +40,7 @@ def test_all_eight_variants_reach_the_gap_where_they_say_so(run):
     found = rows(config.out / "variants.csv")
     assert len(found) == 8 * 2 * 2
     certificates = [list(row.values())[:4] for row in rows(config.out / "gaps.csv")]
-    assert {row["variant"] for row in found} == set(map(str, runs.VARIANTS))
+    assert {row["variant"] for row in found} == set(map(str, variants.VARIANTS))
     for row in found:
         reached = float(row["gap"]) <= config.tol
         assert (row["converged"] == "True") == reached
@@ -55,7 +55,7 @@ def test_all_eight_variants_reach_the_gap_where_they_say_so(run):
 
 def test_a_variant_is_the_solver_and_its_errors_are_on_words_held_out(run):
     config, result = run
-    words = toy.draw(config.drawn, seed=0)
+    words = synthetic.draw(config.drawn, seed=0)
     train, test = words.split("small")
     assert len(train) == 6 and len(test) == 54
     solution = BCFW(
@@ -101,7 +101,7 @@ def test_a_cell_that_lacks_a_field_is_named(run, tmp_path):
 
 
 def test_an_interrupted_solver_is_no_result():
-    train, test = toy.draw(20, seed=0).split("large")
+    train, test = synthetic.draw(20, seed=0).split("large")
     limits = {"tol": 0, "max_passes": 50, "max_seconds": 60.0}
 
     def interrupt(_):
@@ -109,7 +109,7 @@ def test_an_interrupted_solver_is_no_result():
 
     about = train, test, 1e-3, 0, limits, interrupt
     with pytest.raises(KeyboardInterrupt):
-        runs.train(runs.VARIANTS[0], *about)
+        variants.train(variants.VARIANTS[0], *about)
 
 
 def write_letters(folder, name="letter.data", change=lambda fields: fields):

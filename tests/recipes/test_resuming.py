@@ -22,7 +22,7 @@ import torch
 import conll_ner
 import matching_points
 from linear_tagging import data as linear_data
-from pose import drawn
+from pose import synthetic
 from smoothsp.models import load
 from smoothsp.models.box_images import SingleObjectImages
 from smoothsp.training import StructuredModule
@@ -127,7 +127,7 @@ def small():
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawn, "SIZES", few)
+        patch.setattr(synthetic, "SIZES", few)
         patch.setattr(matching_points, "DRAWN", {"train": 2, "dev": 1, "test": 1})
         patch.setattr(linear_data, "load", fewer)
         yield

@@ -40,19 +40,21 @@ def test_a_small_run_has_the_finding_of_the_paper(run):
 def test_runs_side_by_side_are_those_of_each_alone():
     problem, sizes = problems.grid(), {"train": 40, "dev": 10}
     runs = [(2, 0.5, 1), (4, 0.0, 2)]
-    both = problems.drawn(problem, sizes, runs)
+    both = problems.generate(problem, sizes, runs)
     for method in ("least-squares", "spo+", "interpolation"):
         found = linear_models.fit(method, problem, both, 6, 0, lambda: None)
         for i, one in enumerate(runs):
-            alone = problems.drawn(problem, sizes, [one])
+            alone = problems.generate(problem, sizes, [one])
             weights = linear_models.fit(method, problem, alone, 6, 0, lambda: None)
             assert_close(found[i], weights[0], rtol=1e-4, atol=1e-4)
 
 
 def test_least_squares_are_least():
     problem = problems.knapsack()
-    train = problems.drawn(problem, {"train": 30}, [(4, 0.5, 0), (1, 0.0, 1)])["train"]
-    x = linear_models.with_ones(train.features)
+    train = problems.generate(problem, {"train": 30}, [(4, 0.5, 0), (1, 0.0, 1)])[
+        "train"
+    ]
+    x = linear_models.append_ones(train.features)
     weights = linear_models.least_squares(train)
     scale = train.scores.abs().mean((1, 2), keepdim=True)
     residual = x @ weights - train.scores / scale
@@ -62,7 +64,7 @@ def test_least_squares_are_least():
 
 def test_regret_is_that_of_the_decisions():
     problem = problems.grid()
-    some = problems.drawn(problem, {"test": 25}, [(2, 0.5, 3)])["test"]
+    some = problems.generate(problem, {"test": 25}, [(2, 0.5, 3)])["test"]
     assert_close(some.regret(problem, some.scores), torch.zeros(1))
     predicted = torch.randn(some.scores.shape)
     chosen = problem.build(predicted[0]).decode()[1]

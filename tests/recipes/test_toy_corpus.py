@@ -5,7 +5,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOBES, Entities
 
 from corpora import toy_corpus
-from ner.look_up import look_up_baseline
+from ner.majority_baseline import majority_tags
 from smoothsp.data import TaggedSentence
 from smoothsp.schemes import convert, detect
 
@@ -60,7 +60,7 @@ def test_look_up_takes_the_most_frequent_tag_and_repairs():
         TaggedSentence(["Orla", "Wren", "left", "Utopia"], ["O"] * 4),
         TaggedSentence(["Wren", "left", "Orla"], ["O"] * 3),
     ]
-    assert look_up_baseline(train, test) == [
+    assert majority_tags(train, test) == [
         ["B-PER", "E-PER", "O", "O"],
         ["S-PER", "O", "S-PER"],
     ]

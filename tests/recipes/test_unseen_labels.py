@@ -7,8 +7,8 @@ import pytest
 import multiclass_svm
 import ocr_words
 from linear_tagging import data
-from multiclass import fits, sets
-from ocr import runs, toy
+from multiclass import datasets, fits
+from ocr import synthetic, variants
 from smoothsp.data import unseen_labels
 from tests.recipes.runs import write_corpus
 
@@ -53,7 +53,7 @@ def test_the_lightning_script_trains_on_them(corpus, tmp_path, monkeypatch, caps
 
 def test_the_linear_tagger_tells_of_them(corpus, capsys):
     parts = data.load(corpus)
-    task = data.task_of(data.PAPER, *parts, hashing=127)
+    task = data.build_task(data.PAPER, *parts, hashing=127)
     assert warnings_in(capsys) == [
         "warning: dev has labels that training lacks, I-MISC (2), B-NEW (1), I-NEW (1);"
         " each of these 4 counts as an error"
@@ -62,9 +62,9 @@ def test_the_linear_tagger_tells_of_them(corpus, capsys):
 
 
 def test_classes_tell_of_test_samples(monkeypatch, tmp_path, capsys):
-    digits = sets.digits()
+    digits = datasets.digits()
     less = dataclasses.replace(digits, X=digits.X[:90], y=digits.y[:90] % 8)
-    monkeypatch.setattr(sets, "digits", lambda: less)
+    monkeypatch.setattr(datasets, "digits", lambda: less)
     monkeypatch.setattr(fits, "score", _stop)
     with pytest.raises(KeyboardInterrupt):
         multiclass_svm.main(multiclass_svm.Config(out=tmp_path))
@@ -75,11 +75,11 @@ def test_classes_tell_of_test_samples(monkeypatch, tmp_path, capsys):
 
 
 def test_letters_tell_of_words_held_out(monkeypatch, tmp_path, capsys):
-    words = toy.draw(20, seed=0)
+    words = synthetic.draw(20, seed=0)
     train, test = words.split("small")
-    missing = set(words.spelt(test)) - set(words.spelt(train))
+    missing = set(words.join_letters(test)) - set(words.join_letters(train))
     assert missing
-    monkeypatch.setattr(runs, "train", _stop)
+    monkeypatch.setattr(variants, "train", _stop)
     with pytest.raises(KeyboardInterrupt):
         ocr_words.main(ocr_words.Config(drawn=20, out=tmp_path))
     line = warnings_in(capsys)[0]

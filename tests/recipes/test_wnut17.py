@@ -129,7 +129,7 @@ def test_a_keyboard_interrupt_leaves_nothing_behind(server, tmp_path, monkeypatc
         yield b"half"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(wnut17, "_blocks", interrupted)
+    monkeypatch.setattr(wnut17, "_download_blocks", interrupted)
     with pytest.raises(KeyboardInterrupt):
         wnut17.fetch(tmp_path, server.url)
     assert held(tmp_path) == {}

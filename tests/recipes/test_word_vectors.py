@@ -18,7 +18,7 @@ def test_word_vectors_are_read_by_normalised_word(vectors):
 
 
 def test_rare_words_of_a_long_file_are_kept_only_if_wanted(vectors, monkeypatch):
-    monkeypatch.setattr(word_vectors, "FREQUENT", 1)
+    monkeypatch.setattr(word_vectors, "NUM_FREQUENT", 1)
     assert list(word_vectors.read(vectors, {". . ."})) == ["the", ". . ."]
 
 

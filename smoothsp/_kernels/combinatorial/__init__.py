@@ -1,1 +1,1 @@
-"""Maxima that no dynamic programme finds, and sums over spanning trees."""
+"""Combinatorial algorithms that are no dynamic programmes; sums over spanning trees."""

@@ -1,93 +1,113 @@
-"""The k best spanning trees of heads, each from one arc that another may not take.
+"""Camerini, Fratta and Maffioli's k best dependency trees.
 
-The trees that are left of a part of all trees, after its best, are those without some
-arc of it, and those with it. Which arc costs least to do without, and how much, follows
-from the cycles that were contracted to find the best: at each node, from the best arc
-into it that does not come from below. That part is split at this arc. With (h, w) the
-best arc into node c, as far as the tree has it, the least loss is
+The set of all trees is split into subsets, each with its best tree. After the best tree
+of a subset, one arc of that tree is chosen. The trees that exclude the arc form a new
+subset, and the trees that require it remain. The chosen arc has the smallest loss when
+it is excluded. The loss follows from the contracted cycles of the search: with (h, w)
+the best arc into node c, over nodes whose arc is in the tree, it is
 
     min over c of (value(c, h) - max over u of value(c, u))
 
-where u is neither h nor below w. Arcs from h to other words in c count, too. Parts are
-chains of conditions, each linked to the one before, so that a split adds two records.
+where u is neither h nor a descendant of w. Arcs from h to other words of c count, too.
+The constraints of a subset are a linked list, so that a split adds two records.
 
 Source: Camerini, Fratta and Maffioli, "The K Best Spanning Arborescences of a Network"
-(1980), section 3; that arcs from the root count as infinitely dear, where exactly one
-word may have it for its head, is ours.
+(1980), section 3. With a single root, arcs from the root have infinite cost; this is an
+extension of ours.
 """
 
 import numpy as np
 
-from smoothsp._kernels.combinatorial.chu_liu_edmonds import expand, fill, grow, scratch
+from smoothsp._kernels.combinatorial.chu_liu_edmonds import (
+    contract_cycles,
+    expand_cycles,
+    fill_arc_scores,
+    make_scratch,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 
-TAKEN, BARRED = 1, 0
+REQUIRED, EXCLUDED = 1, 0
 
 
 @kernel
-def k_best_trees(first, last, arcs, lengths, single, heads, exist):
-    """Fill heads[B, k, n], best first, -1 where there are none, and exist[B, k]."""
+def k_best_trees(first, last, arcs, lengths, single_root, heads, valid):
+    """Fill heads[B, k, n], best first, -1 where fewer trees exist, and valid[B, k].
+
+    ``arcs`` are ``[B, n + 1, n + 1]``, head and modifier; ``lengths[B]`` are numbers of
+    words. With ``single_root`` exactly one word has the root as its head.
+    """
     n, k = arcs.shape[1] - 1, heads.shape[1]
-    room, chosen = scratch(n), arrays.empty((2, 2 * n + 1), np.int64)
+    tree_scratch, chosen = make_scratch(n), arrays.empty((2, 2 * n + 1), np.int64)
     tree, order = arrays.empty(n + 1, np.int64), arrays.empty((4, n + 1), np.int64)
     shift = arrays.empty(n + 1)
-    # of each tree of the list: its score, that of the next in its part, and the word
-    # whose arc is in the way; the last of the part's conditions
-    score, runner_up = arrays.empty((2, k))
-    split, ends = arrays.empty((2, k), np.int64)
-    # conditions: word, head, kind, the one before
-    conditions = arrays.empty((2 * k + 1, 4), np.int64)
-    memory = room, chosen, tree, order, shift
+    # Of each listed tree: its score, the score of the second best tree of its subset,
+    # the word whose arc that tree lacks, and the last constraint of the subset.
+    score, next_score = arrays.empty((2, k))
+    excluded_word, last_constraint = arrays.empty((2, k), np.int64)
+    # constraints: word, head, kind, index of the previous one
+    constraints = arrays.empty((2 * k + 1, 4), np.int64)
+    scratch = tree_scratch, chosen, tree, order, shift
     for b in range(first, last):
         m = lengths[b]
         for t in range(k):
-            exist[b, t] = False
+            valid[b, t] = False
             for v in range(n):
                 heads[b, t, v] = -1
         count = 0
         for t in range(k):
-            # the next tree is the second of the part of tree s
+            # the t-th best tree is the second best of the subset of tree s
             s = 0
-            for other in range(1, t):
-                if runner_up[other] > runner_up[s]:
-                    s = other
-            if t > 0 and runner_up[s] == -np.inf:
+            for earlier in range(1, t):
+                if next_score[earlier] > next_score[s]:
+                    s = earlier
+            if t > 0 and next_score[s] == -np.inf:
                 break
-            ends[t] = -1
+            last_constraint[t] = -1
             if t > 0:
-                word = split[s]
-                before, head = ends[s], heads[b, s, word - 1]
-                for kind in (BARRED, TAKEN):
-                    conditions[count, 0], conditions[count, 1] = word, head
-                    conditions[count, 2], conditions[count, 3] = kind, before
-                    ends[t if kind == BARRED else s] = count
+                word = excluded_word[s]
+                previous, head = last_constraint[s], heads[b, s, word - 1]
+                # tree s stays in the subset that requires the arc; the new tree's
+                # excludes it
+                for kind in (EXCLUDED, REQUIRED):
+                    constraints[count, 0], constraints[count, 1] = word, head
+                    constraints[count, 2], constraints[count, 3] = kind, previous
+                    last_constraint[t if kind == EXCLUDED else s] = count
                     count += 1
-            part = conditions, ends[t]
-            nodes = _best(arcs[b], m, single, part, memory, tree)
+            subset = constraints, last_constraint[t]
+            nodes = _best_tree_of_subset(arcs[b], m, single_root, subset, scratch, tree)
             if nodes < 0:
                 break
-            exist[b, t] = True
+            valid[b, t] = True
             for v in range(m):
                 heads[b, t, v] = tree[v + 1]
             if t == k - 1:
                 break
-            score[t] = _total(arcs[b], m, tree)
-            lost, split[t] = _next(arcs[b], m, single, memory, nodes, tree)
-            runner_up[t] = score[t] - lost
+            score[t] = _tree_score(arcs[b], m, tree)
+            loss, excluded_word[t] = _second_best_loss_and_word(
+                arcs[b], m, single_root, scratch, nodes, tree
+            )
+            next_score[t] = score[t] - loss
             if t > 0:
-                part = conditions, ends[s]
+                # search again with the arc required: the contracted cycles give the
+                # next loss
+                subset = constraints, last_constraint[s]
                 # the search again, now with the arc taken: its cycles give the next one
-                nodes = _best(arcs[b], m, single, part, memory, tree)
+                nodes = _best_tree_of_subset(
+                    arcs[b], m, single_root, subset, scratch, tree
+                )
                 for v in range(m):
                     tree[v + 1] = heads[b, s, v]
-                lost, at = _next(arcs[b], m, single, memory, nodes, tree)
-                split[s], runner_up[s] = at, score[s] - lost
+                loss, new_word = _second_best_loss_and_word(
+                    arcs[b], m, single_root, scratch, nodes, tree
+                )
+                excluded_word[s], next_score[s] = new_word, score[s] - loss
 
 
 @subroutine
-def _total(scores, n, tree):
+def _tree_score(scores, n, tree):
+    """Return the sum of the arcs of tree[1:n + 1], the head of each word."""
     total = 0.0
     for v in range(1, n + 1):
         total += scores[tree[v], v]
@@ -95,77 +115,90 @@ def _total(scores, n, tree):
 
 
 @subroutine
-def _best(scores, n, single, part, memory, tree):
-    """Fill the heads of the best tree of a part; how many nodes, -1 if it has none."""
-    (value, enters, marks), chosen, _, _, _ = memory
-    conditions, at = part
-    fill(scores, n, value, enters)
-    while at >= 0:
-        v, head, kind, at = conditions[at]
-        if kind == BARRED:
+def _best_tree_of_subset(scores, n, single_root, subset, scratch, tree):
+    """Fill the heads of a subset's best tree; return the number of nodes, -1 if none.
+
+    ``subset`` is the array of constraints and the index of the subset's last one.
+    ``chosen`` keeps the best arcs before ``expand_cycles`` overwrites them.
+    """
+    (value, entry_word, marks), chosen, _, _, _ = scratch
+    constraints, constraint = subset
+    fill_arc_scores(scores, n, value, entry_word)
+    while constraint >= 0:
+        v, head, kind, constraint = constraints[constraint]
+        if kind == EXCLUDED:
             value[v, head] = -np.inf
             continue
+        # an arc is required by forbidding all other arcs into its word
         for u in range(n + 1):
             if u != head:
                 value[v, u] = -np.inf
-    nodes = grow(value, enters, marks, n, single)
+    nodes = contract_cycles(value, entry_word, marks, n, single_root)
     for c in range(1, nodes + 1):
         chosen[0, c], chosen[1, c] = marks[1, c], marks[2, c]
-    expand(marks, n, nodes)
+    expand_cycles(marks, n, nodes)
     for v in range(1, n + 1):
         tree[v] = marks[1, v]
     return nodes
 
 
 @subroutine
-def _next(scores, n, single, memory, nodes, tree):
-    """What the second best tree of a part loses, and the word of an arc it lacks.
+def _second_best_loss_and_word(scores, n, single_root, scratch, nodes, tree):
+    """Score lost by the second best tree of a subset, and a word whose arc it lacks.
 
-    After ``_best``; ``tree`` is the best. If the search found another tree, which ties
-    with it, that one is the second.
+    Call it after ``_best_tree_of_subset``; ``tree`` is the best tree. If the search
+    returned another tree of the same score, that tree is the second best.
     """
-    (value, _, marks), chosen, _, order, shift = memory
+    (value, _, marks), chosen, _, order, shift = scratch
     for v in range(1, n + 1):
         if tree[v] != marks[1, v]:
-            lost = _total(scores, n, tree) - _total(scores, n, marks[1])
-            return max(lost, 0.0), v
+            loss = _tree_score(scores, n, tree) - _tree_score(scores, n, marks[1])
+            return max(loss, 0.0), v
     _, head, word, parent, _, _ = marks
-    begin, end, at = order[0], order[1], order[2]
-    _number(tree, n, order)
-    least, where = np.inf, 0
+    begin, end, contracted = order[0], order[1], order[2]
+    # u is a descendant of w if its preorder number is in w's interval
+    _fill_preorder(tree, n, order)
+    min_loss, argmin_word = np.inf, 0
     for v in range(n + 1):
-        at[v], shift[v] = v, 0.0
+        contracted[v], shift[v] = v, 0.0
     for c in range(1, nodes + 1):
         h, w = chosen[0, c], chosen[1, c]
         if c > n:
             for v in range(1, n + 1):
-                if parent[at[v]] == c:
-                    shift[v] += value[at[v], chosen[0, at[v]]]
-                    at[v] = c
+                if parent[contracted[v]] == c:
+                    shift[v] += value[contracted[v], chosen[0, contracted[v]]]
+                    contracted[v] = c
         if head[c] != h or word[c] != w:
             continue
-        other = -np.inf
-        for u in range(1 if single and h != 0 else 0, n + 1):
-            below = begin[w] <= begin[u] < end[w]
-            if u != h and not below:
-                other = max(other, value[c, u])
+        replacement = -np.inf
+        for u in range(1 if single_root and h != 0 else 0, n + 1):
+            is_below = begin[w] <= begin[u] < end[w]
+            if u != h and not is_below:
+                replacement = max(replacement, value[c, u])
         if c > n:
             # from the same head to other words
             for v in range(1, n + 1):
-                if at[v] == c and v != w:
-                    other = max(other, value[v, h] - shift[v])
-        if max(value[c, h] - other, 0.0) < least:
-            least, where = max(value[c, h] - other, 0.0), w
-    return least, where
+                # other arcs from h into the cycle, shifted to the scores of node c
+                if contracted[v] == c and v != w:
+                    replacement = max(replacement, value[v, h] - shift[v])
+        if max(value[c, h] - replacement, 0.0) < min_loss:
+            min_loss, argmin_word = max(value[c, h] - replacement, 0.0), w
+    return min_loss, argmin_word
 
 
 @subroutine
-def _number(tree, n, order):
-    """Fill where words begin and end in an order that has each before those below."""
+def _fill_preorder(tree, n, order):
+    """Fill begin and end of each word's subtree in a preorder of the tree.
+
+    The subtree of w is ``begin[w] <= begin[v] < end[w]``. No recursion: trees may be
+    deep.
+    """
     begin, end, child, sibling = order
     for v in range(n + 1):
         child[v] = sibling[v] = -1
     for v in range(n, 0, -1):
+        # linked lists of children, prepended from the last word, hence in ascending
+        # order
         sibling[v], child[tree[v]] = child[tree[v]], v
     v, count = 0, 0
     begin[0] = 0

@@ -1,16 +1,18 @@
-"""Best spanning trees of heads, by contracting cycles (Chu-Liu-Edmonds).
+"""Chu-Liu-Edmonds algorithm: best dependency trees, by contracting cycles.
 
 Each node takes its best arc. A cycle C of such arcs becomes a node, with arcs
 
     value(C, u) = max over x in C of value(x, u) - value(x, head of x in C)
 
-for u outside of C. In the end, last contracted first, the arc into a contracted node
-replaces the arc of the node in it that it enters. Scores are stored by node, then head:
-the search for a best arc, and the maximum above, go along rows.
+for u outside of C. At the end the nodes are expanded, last contracted first: the arc
+into a contracted node replaces the arc of the node that it enters. Scores are stored by
+node, then head: the search for a best arc and the maximum above read along rows.
 
-``arcs`` are ``[B, n + 1, n + 1]`` of scores, head and modifier; head 0 is the root.
-Only words and heads up to the length of the row are read, and of the root and of a word
-itself no heads.
+``arcs`` are scores ``[B, n + 1, n + 1]``, head and modifier; head 0 is the root. The
+diagonal, column 0 and entries beyond the row's length are not read.
+
+Source: Chu and Liu (1965); Edmonds (1967); the order in which paths grow is that of
+Gabow, Galil, Spencer and Tarjan (1986).
 """
 
 import numpy as np
@@ -22,82 +24,88 @@ from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
-def best_tree(first, last, address, shape, lengths, single, heads, values, found):
-    """Fill heads[B, n] of a best tree, -1 past the length, its score, and found[B].
+def best_tree(
+    first, last, address, shape, lengths, single_root, heads, values, feasible
+):
+    """Fill heads[B, n] of a best tree, -1 past the length, values[B] and feasible[B].
 
-    Arcs, of the type of values[B], and lengths are at addresses; at 0 there are none,
-    and rows are whole. -1 throughout where no tree is found. With ``single`` exactly
-    one word has the root for its head. O(n^2) a row: a path is grown backwards from a
-    word, along best arcs, until it meets a finished word or the root; where it closes a
-    cycle, the cycle becomes one node.
+    Arcs, of the dtype of ``values``, are at ``address``; lengths are at another
+    address, 0 if all rows have n words. Heads are -1 throughout where no tree exists.
+    With ``single_root`` exactly one word has the root as its head. O(n^2) for a row: a
+    path grows backwards from a word, along best arcs, until it meets a finished word or
+    the root. Where it closes a cycle, the cycle becomes one node.
     """
+    # addresses instead of arrays: views of arrays cost microseconds at each call
     arcs = carray(address, shape, values)
     sizes = carray(lengths, (shape[0],), np.int64)
     n = shape[1] - 1
-    value, enters, marks = scratch(n)
+    value, entry_word, marks = make_scratch(n)
     for b in range(first, last):
         m = sizes[b] if lengths else n
-        fill(arcs[b], m, value, enters)
-        nodes = grow(value, enters, marks, m, single)
-        found[b] = nodes >= 0
-        expand(marks, m, nodes)
+        fill_arc_scores(arcs[b], m, value, entry_word)
+        nodes = contract_cycles(value, entry_word, marks, m, single_root)
+        feasible[b] = nodes >= 0
+        expand_cycles(marks, m, nodes)
         total = 0.0
         for v in range(n):
-            some = found[b] and v < m
-            heads[b, v] = marks[1, v + 1] if some else -1
-            if some:
+            is_valid = feasible[b] and v < m
+            heads[b, v] = marks[1, v + 1] if is_valid else -1
+            if is_valid:
                 total += arcs[b, marks[1, v + 1], v + 1]
         values[b] = total
 
 
 @kernel
-def indices_of_arcs(sizes, places, single):
-    """Fill used[B, K, n] with the entries of arcs that heads[B, K, n] use, -1 for none.
+def indices_of_arcs(sizes, pointers, single_root):
+    """Fill used[B, K, n] with the flat indices of arcs of heads[B, K, n], -1 for none.
 
-    ``sizes`` are B, K and n, ``places`` the addresses of heads, of used and of lengths,
-    0 if rows are whole. Returns ``b K + k`` of the first heads that are no tree, -1 if
-    all are.
+    ``sizes`` are (B, K, n). ``pointers`` are the addresses of heads, of used and of
+    lengths, 0 if all rows have n words. Return ``b K + k`` of the first heads that are
+    no tree, -1 if all are trees.
     """
     B, K, n = sizes
     heads, used = (
-        carray(places[0], (B, K, n), np.int64),
-        carray(places[1], (B, K, n), np.int64),
+        carray(pointers[0], (B, K, n), np.int64),
+        carray(pointers[1], (B, K, n), np.int64),
     )
-    lengths = carray(places[2], (B,), np.int64)
-    seen, missing = arrays.empty(n + 1, np.int64), -1
+    lengths = carray(pointers[2], (B,), np.int64)
+    visited, first_invalid = arrays.empty(n + 1, np.int64), -1
     for b in range(B):
-        m = lengths[b] if places[2] != 0 else n
+        m = lengths[b] if pointers[2] != 0 else n
         for k in range(K):
-            roots, fine = 0, True
+            roots, is_tree = 0, True
             for v in range(n):
                 head = heads[b, k, v]
+                # heads out of range are clipped: invalid rows are reported, but never
+                # index outside
                 used[b, k, v] = min(max(head, 0), n) * (n + 1) + v + 1 if v < m else -1
                 if v < m:
-                    fine &= 0 <= head <= m
+                    is_tree &= 0 <= head <= m
                     roots += head == 0
-            if single:
-                fine &= roots == min(m, 1)
+            if single_root:
+                is_tree &= roots == min(m, 1)
             # a walk up from each word, which ends at the root or at an earlier walk
-            seen[:] = 0
+            visited[:] = 0
             v = 1
-            while fine and v <= m:
+            while is_tree and v <= m:
                 u = v
-                while u != 0 and seen[u] == 0:
-                    seen[u] = v
+                while u != 0 and visited[u] == 0:
+                    visited[u] = v
                     u = heads[b, k, u - 1]
-                fine = u == 0 or seen[u] < v
+                is_tree = u == 0 or visited[u] < v
                 v += 1
-            if missing < 0 and not fine:
-                missing = b * K + k
-    return missing
+            if first_invalid < 0 and not is_tree:
+                first_invalid = b * K + k
+    return first_invalid
 
 
 @kernel
-def is_feasible(address, shape, like, lengths, single, found):
-    """Fill found[B]: whether there is a tree of arcs above -inf.
+def is_feasible(address, shape, like, lengths, single_root, feasible):
+    """Fill feasible[B]: whether a tree with finite arcs exists.
 
-    From the root, or with ``single`` from one of its words, all words are reached.
-    Arcs, of the type of ``like``, and lengths are at addresses, as of ``best``.
+    It does if all words can be reached from the root, or, with ``single_root``, from
+    one of the root's children. Arcs, of the dtype of ``like``, and lengths are at
+    addresses, as for ``best_tree``.
     """
     arcs = carray(address, shape, like)
     sizes = carray(lengths, (shape[0],), np.int64)
@@ -106,41 +114,47 @@ def is_feasible(address, shape, like, lengths, single, found):
     for b in range(len(arcs)):
         m = sizes[b] if lengths else n
         reached[:] = -1
-        found[b] = m == 0
-        if not single:
-            found[b] = _reach(arcs[b], m, 0, 0, reached, queue)
+        feasible[b] = m == 0
+        if not single_root:
+            feasible[b] = _reaches_all(arcs[b], m, 0, 0, reached, queue)
             continue
         for root in range(1, m + 1):
             if arcs[b, 0, root] > -np.inf:
                 reached[0] = root
-                if _reach(arcs[b], m, root, root, reached, queue):
-                    found[b] = True
+                if _reaches_all(arcs[b], m, root, root, reached, queue):
+                    feasible[b] = True
                     break
 
 
 @subroutine
-def _reach(scores, n, begin, mark, reached, queue):
-    """Whether all words are reached from one; ``mark`` is written where one is."""
-    queue[0] = begin
-    reached[begin] = mark
-    carray, count, left = 0, 1, n if begin == 0 else n - 1
-    while carray < count and left > 0:
-        u = queue[carray]
-        carray += 1
+def _reaches_all(scores, n, start, stamp, reached, queue):
+    """Whether breadth-first search from ``start`` reaches all words.
+
+    ``stamp`` is written to ``reached`` at visited words, so that searches from several
+    roots need no clearing.
+    """
+    queue[0] = start
+    reached[start] = stamp
+    next_index, count, num_unreached = 0, 1, n if start == 0 else n - 1
+    while next_index < count and num_unreached > 0:
+        u = queue[next_index]
+        next_index += 1
         for v in range(1, n + 1):
-            if reached[v] != mark and scores[u, v] > -np.inf:
-                reached[v] = mark
+            if reached[v] != stamp and scores[u, v] > -np.inf:
+                reached[v] = stamp
                 queue[count] = v
                 count += 1
-                left -= 1
-    return left == 0
+                num_unreached -= 1
+    return num_unreached == 0
 
 
 @kernel
 def score_trees(arcs, heads, values):
-    """Fill values[B, K] with the scores of heads[B, K, n], -1 for none."""
+    """Fill values[B, K] with the scores of heads[B, K, n], where -1 is padding."""
     for b in range(len(heads)):
         for k in range(heads.shape[1]):
+            # Summed from the arcs: the search's values are differences and have lost
+            # digits.
             total = 0.0
             for v in range(heads.shape[2]):
                 if heads[b, k, v] >= 0:
@@ -149,8 +163,8 @@ def score_trees(arcs, heads, values):
 
 
 @subroutine
-def scratch(n):
-    """Values, words that arcs end at, and marks, for n words and at most n cycles."""
+def make_scratch(n):
+    """Scores, entered words and marks, for n words and at most n contracted cycles."""
     return (
         arrays.empty((2 * n + 1, n + 1)),
         arrays.empty((2 * n + 1, n + 1), np.int64),
@@ -159,41 +173,44 @@ def scratch(n):
 
 
 @subroutine
-def fill(scores, n, value, enters):
-    """Fill the scores of arcs into words; -inf from a word to itself."""
+def fill_arc_scores(scores, n, value, entry_word):
+    """Fill the scores of arcs into words, transposed; -inf from a word to itself."""
     for u in range(n + 1):
         for v in range(1, n + 1):
             value[v, u] = scores[u, v] if u != v else -np.inf
-            enters[v, u] = v
+            entry_word[v, u] = v
 
 
 @subroutine
-def grow(value, enters, marks, n, single):
-    """Contract cycles of best arcs. Returns the number of nodes, -1 without a tree.
+def contract_cycles(value, entry_word, marks, n, single_root):
+    """Contract cycles of best arcs; return the number of nodes, -1 if no tree exists.
 
-    Row v of ``value`` are scores of arcs into node v, ``enters`` the words that they
-    end at; nodes above n are contracted cycles. ``marks[1]`` and ``marks[2]`` are head
-    and word of each node's best arc.
+    ``value[v, u]`` is the score of the arc from u into node v, ``entry_word[v, u]`` the
+    word at which it ends. Nodes above n are contracted cycles. ``marks[1]`` and
+    ``marks[2]`` receive head and word of each node's best arc.
     """
-    inside, head, word, parent, state, path = marks
+    # state: 0 unvisited, 1 on the path, 2 finished
+    component, head, word, parent, state, path = marks
     for u in range(n + 1):
-        inside[u] = u
+        component[u] = u
     parent[: 2 * n + 1] = 0
     state[: 2 * n + 1] = 0
-    nodes, roots = n, 0
+    num_nodes, roots = n, 0
     for begin in range(1, n + 1):
-        c = inside[begin]
+        c = component[begin]
         if state[c] == 2:
             continue
         path[0], size = c, 1
         state[c] = 1
         while True:
-            u = _best_head(value[c], n, single)
+            u = _best_head(value[c], n, single_root)
             if value[c, u] == -np.inf:
                 return -1
-            head[c], word[c] = u, enters[c, u]
-            d = inside[u]
+            head[c], word[c] = u, entry_word[c, u]
+            d = component[u]
             if u == 0 or state[d] == 2:
+                # the path ends at the root or at a finished node: no cycle can go
+                # through it
                 roots += u == 0
                 for i in range(size):
                     state[path[i]] = 2
@@ -203,18 +220,19 @@ def grow(value, enters, marks, n, single):
                 path[size] = c = d
                 size += 1
                 continue
-            nodes += 1
-            size = _contract(value, enters, marks, n, size, d, nodes)
-            c = nodes
-    return -1 if single and n > 0 and roots != 1 else nodes
+            num_nodes += 1
+            size = _contract_cycle(value, entry_word, marks, n, size, d, num_nodes)
+            c = num_nodes
+    # the root was taken only where no other arc was left, so that more are no tree
+    return -1 if single_root and n > 0 and roots != 1 else num_nodes
 
 
 @subroutine
-def expand(marks, n, nodes):
-    """Replace the best arc of each node by its arc of the tree, where that differs."""
+def expand_cycles(marks, n, num_nodes):
+    """Replace the best arc of each node by its arc in the tree, where they differ."""
     _, head, word, parent, _, _ = marks
-    # the arc into a cycle replaces the arc of the cycle into that word
-    for c in range(nodes, n, -1):
+    # from the last contracted cycle to the first: outer cycles decide for inner ones
+    for c in range(num_nodes, n, -1):
         x = word[c]
         while parent[x] != c:
             x = parent[x]
@@ -222,39 +240,47 @@ def expand(marks, n, nodes):
 
 
 @subroutine
-def _best_head(row, n, single):
-    """The head of highest score. With ``single`` the root only as the last resort."""
-    best_score = 1 if n > 0 else 0
+def _best_head(row, n, single_root):
+    """Head of highest score, the lowest of equal ones.
+
+    With ``single_root`` the root is returned only if all other heads are forbidden.
+    """
+    best_head = 1 if n > 0 else 0
     for u in range(2, n + 1):
-        if row[u] > row[best_score]:
-            best_score = u
-    if row[best_score] == -np.inf or (not single and row[0] >= row[best_score]):
+        if row[u] > row[best_head]:
+            best_head = u
+    if row[best_head] == -np.inf or (not single_root and row[0] >= row[best_head]):
         return 0
-    return best_score
+    return best_head
 
 
 @subroutine
-def _contract(value, enters, marks, n, size, until, new):
-    """Merge the nodes of the path from ``until`` on; return the path's new size."""
-    inside, head, _, parent, state, path = marks
+def _contract_cycle(value, entry_word, marks, n, size, cycle_start, new_node):
+    """Merge the path from ``cycle_start`` to its end into ``new_node``.
+
+    Return the new number of nodes on the path.
+    """
+    component, head, _, parent, state, path = marks
     for u in range(n + 1):
-        value[new, u] = -np.inf
+        value[new_node, u] = -np.inf
     while True:
         size -= 1
         x = path[size]
-        parent[x] = new
-        lost = value[x, head[x]]
+        parent[x] = new_node
+        removed_score = value[x, head[x]]
         for u in range(n + 1):
-            gain = value[x, u] - lost
-            if gain > value[new, u]:
-                value[new, u] = gain
-                enters[new, u] = enters[x, u]
-        if x == until:
+            gain = value[x, u] - removed_score
+            if gain > value[new_node, u]:
+                value[new_node, u] = gain
+                entry_word[new_node, u] = entry_word[x, u]
+        if x == cycle_start:
             break
     for u in range(1, n + 1):
-        if parent[inside[u]] == new:
-            inside[u] = new
-            value[new, u] = -np.inf
-    state[new] = 1
-    path[size] = new
+        # arcs from inside the cycle are no arcs into it
+        # arcs from inside the cycle are no arcs into it
+        if parent[component[u]] == new_node:
+            component[u] = new_node
+            value[new_node, u] = -np.inf
+    state[new_node] = 1
+    path[size] = new_node
     return size + 1

@@ -1,13 +1,13 @@
-"""Best labellings of binary pairwise models, as minimum cuts.
+"""Graph cuts: best labellings of binary pairwise models, as minimum cuts.
 
-Of each edge the energies ``-score`` are written as energies of its two nodes and of
-disagreement, in equal parts for each way round: capacities that are not negative if
-``score(0, 0) + score(1, 1) >= score(0, 1) + score(1, 0)``.
+The energies ``-score`` of an edge are split into energies of its two nodes and a cost
+of disagreement, divided equally between both directions. This cost is a capacity, not
+negative if ``score(0, 0) + score(1, 1) >= score(0, 1) + score(1, 0)``.
 
-``nodes`` are ``[B, V, 2]`` of scores, ``edges`` ``[B, E, 4]`` of those of labels 00,
-01, 10 and 11, or ``[B, E, 1]`` of what it scores to agree. A graph is a tuple of index
-``[L, E, 2]`` and the arrays that ``ibfs_max_flow.lay_out`` fills: starts, heads, back
-and places. L is 1 if all rows share it, else B.
+``nodes`` are scores ``[B, V, 2]``. ``edges`` are ``[B, E, 4]``, scores of the labels
+00, 01, 10 and 11, or ``[B, E, 1]``, the score of agreement. A graph is a tuple of
+``index`` [L, E, 2] and the arrays that ``ibfs_max_flow.build_adjacency`` fills:
+starts, heads, reverse_arc and arc_of_edge. L is 1 if all rows share the graph, else B.
 
 Source: Kolmogorov and Zabih, "What Energy Functions Can Be Minimized via Graph Cuts?"
 (2004), theorem 4.1; max-marginals from one flow: Kohli and Torr, "Measuring Uncertainty
@@ -16,23 +16,24 @@ in Graph Cut Solutions" (2008), section 3.
 
 import numpy as np
 
-from smoothsp._kernels.combinatorial.ibfs_max_flow import maximise, scratch
+from smoothsp._kernels.combinatorial.ibfs_max_flow import make_scratch, max_flow
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.simd import get_number, put_number, span
 
 
 @kernel
-def first_not_submodular(edges):
-    """Whether an edge is not submodular, or seems not to be for rounding."""
+def any_not_submodular(edges):
+    """Whether an edge violates submodularity, be it only by rounding."""
     for b in range(len(edges)):
-        wrong = 0
+        num_violations = 0
         for e in range(edges.shape[1]):
-            a, p, q, d = _scores(edges, b, e)
-            # of what forbids, too
-            wrong += not a + d - p - q >= 0
-        if wrong:
+            a, p, q, d = _edge_scores(edges, b, e)
+            # `not >=` instead of `<`: inf - inf is NaN, and counts as a violation
+            num_violations += not a + d - p - q >= 0
+        # once a row: the inner loop without a branch is vectorised
+        if num_violations:
             return True
     return False
 
@@ -43,51 +44,77 @@ def score_labellings(nodes, edges, index, labels, values):
     for b in range(len(labels)):
         pairs = index[b if len(index) > 1 else 0]
         for k in range(labels.shape[1]):
-            values[b, k] = _score(nodes[b], edges[b], pairs, labels[b, k])
+            values[b, k] = _score_labelling(nodes[b], edges[b], pairs, labels[b, k])
 
 
 @kernel
-def min_cut(first, last, nodes, edges, graph, labels, values, bound, found):
-    """Fill labels[B, V], their scores, found[B], and bound[B]: none scores more."""
-    V, E = nodes.shape[1], edges.shape[1]
-    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V, E)
-    for b in range(first, last):
-        least = _minimise(b, nodes, edges, graph, room, ends, memory)
-        bound[b] = -least
-        found[b] = least < np.inf
-        for v in range(V):
-            labels[b, v] = 1 if memory[0][1, v] > 0 else 0
-        pairs = graph[0][b if len(graph[0]) > 1 else 0]
-        values[b] = _score(nodes[b], edges[b], pairs, labels[b])
+def min_cut(first, last, nodes, edges, graph, labels, values, bound, feasible):
+    """Fill labels[B, V] of a best labelling, values[B], bound[B] and feasible[B].
 
-
-@kernel
-def max_marginal_gaps(first, last, nodes, edges, graph, nearest, labels, lost, found):
-    """Fill labels[B, V], found[B], and lost[B, V]: what the other label costs.
-
-    With ``nearest`` only the least of a row is sure to be there; others may be inf.
-
-    From the flow of the one cut: to hold a node on the other side, as much more flows
-    as still fits between it and the other end. It is left at that node, which changes
-    no cut, and is on the way for its neighbours.
+    ``values`` are recomputed from the labels; ``bound``, minus the energy of the cut,
+    is an upper bound on all scores.
     """
     V, E = nodes.shape[1], edges.shape[1]
-    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V, E)
+    residual, terminal_residual, scratch = (
+        arrays.empty(2 * E),
+        arrays.empty(V),
+        make_scratch(V, E),
+    )
     for b in range(first, last):
-        own = b if len(graph[0]) > 1 else 0
-        least = _minimise(b, nodes, edges, graph, room, ends, memory)
-        found[b] = least < np.inf
+        min_energy = _min_energy(
+            b, nodes, edges, graph, residual, terminal_residual, scratch
+        )
+        bound[b] = -min_energy
+        feasible[b] = min_energy < np.inf
         for v in range(V):
-            labels[b, v] = 1 if memory[0][1, v] > 0 else 0
-            lost[b, v] = np.inf
-        if found[b]:
-            _, starts, heads, back, _ = graph
-            arcs = starts[own], heads[own], back[own], room, ends
-            _gather_all(arcs, memory[0], nearest, labels[b], lost[b])
+            # nodes of positive level are on the source side, which is label 1
+            labels[b, v] = 1 if scratch[0][1, v] > 0 else 0
+        pairs = graph[0][b if len(graph[0]) > 1 else 0]
+        values[b] = _score_labelling(nodes[b], edges[b], pairs, labels[b])
+
+
+@kernel
+def max_marginal_gaps(
+    first, last, nodes, edges, graph, only_smallest, labels, gap, feasible
+):
+    """Fill labels[B, V], feasible[B] and gap[B, V]: the score lost by the other label.
+
+    With ``only_smallest`` the smallest gap of a row is exact; larger ones may be inf.
+
+    One maximum flow is enough. To force a node to the other side costs the additional
+    flow that fits between the node and the opposite terminal. This flow stays at the
+    node as terminal capacity. It changes no cut, and it is available for later nodes.
+    """
+    V, E = nodes.shape[1], edges.shape[1]
+    residual, terminal_residual, scratch = (
+        arrays.empty(2 * E),
+        arrays.empty(V),
+        make_scratch(V, E),
+    )
+    for b in range(first, last):
+        graph_index = b if len(graph[0]) > 1 else 0
+        min_energy = _min_energy(
+            b, nodes, edges, graph, residual, terminal_residual, scratch
+        )
+        feasible[b] = min_energy < np.inf
+        for v in range(V):
+            labels[b, v] = 1 if scratch[0][1, v] > 0 else 0
+            gap[b, v] = np.inf
+        if feasible[b]:
+            _, starts, heads, reverse_arc, _ = graph
+            arcs = (
+                starts[graph_index],
+                heads[graph_index],
+                reverse_arc[graph_index],
+                residual,
+                terminal_residual,
+            )
+            _fill_gaps(arcs, scratch[0], only_smallest, labels[b], gap[b])
 
 
 @subroutine
-def _score(nodes, edges, pairs, labels):
+def _score_labelling(nodes, edges, pairs, labels):
+    """Return the score of one labelling, ``labels[V]``."""
     total = 0.0
     for v in range(len(nodes)):
         total += nodes[v, labels[v]]
@@ -101,8 +128,8 @@ def _score(nodes, edges, pairs, labels):
 
 
 @subroutine(forceinline=True)
-def _scores(edges, b, e):
-    """The scores of labels 00, 01, 10 and 11."""
+def _edge_scores(edges, b, e):
+    """Return the scores of labels 00, 01, 10 and 11, in float64."""
     if edges.shape[2] == 1:
         agree = np.float64(edges[b, e, 0])
         return agree, 0.0, 0.0, agree
@@ -115,138 +142,177 @@ def _scores(edges, b, e):
 
 
 @subroutine
-def _minimise(b, nodes, edges, graph, room, ends, memory):
-    """Return the least energy of a row, inf if there is none.
+def _min_energy(b, nodes, edges, graph, residual, terminal_residual, scratch):
+    """Return the smallest energy of a row, inf if all labellings are forbidden.
 
-    The flow is left in room and ends.
+    The maximum flow's residual capacities remain in ``residual`` and
+    ``terminal_residual``.
     """
-    index, starts, heads, back, places = graph
-    own = b if len(index) > 1 else 0
-    base = _capacities(b, nodes, edges, index[own], places[own], back[own], room, ends)
+    index, starts, heads, reverse_arc, arc_of_edge = graph
+    graph_index = b if len(index) > 1 else 0
+    base = _fill_capacities(
+        b,
+        nodes,
+        edges,
+        index[graph_index],
+        arc_of_edge[graph_index],
+        reverse_arc[graph_index],
+        residual,
+        terminal_residual,
+    )
     if base == np.inf:
-        memory[0][1] = 0
+        scratch[0][1] = 0
         return base
-    return base + maximise(starts[own], heads[own], back[own], room, ends, memory)
+    return base + max_flow(
+        starts[graph_index],
+        heads[graph_index],
+        reverse_arc[graph_index],
+        residual,
+        terminal_residual,
+        scratch,
+    )
 
 
 @subroutine
-def _capacities(b, nodes, edges, index, places, back, room, ends):
-    """Fill the capacities of arcs and ends; return the constant part of the energy.
+def _fill_capacities(
+    b, nodes, edges, index, arc_of_edge, reverse_arc, residual, terminal_residual
+):
+    """Fill the capacities of arcs and terminals; return the energy's constant part.
 
     The score of an edge (i, j) with labels y and z is
 
         s00 + y (s10 - s00 + half) + z (s11 - s10 - half) - half [y != z]
         half = (s00 + s11 - s01 - s10) / 2
 
-    The first term is constant, and those of y and z go to the ends of i and j. The last
-    is the capacity both ways. Where s01 or s10 is -inf, one is infinite instead.
+    The first term is constant. The terms of y and z are terminal capacities of i and j.
+    The last one is the capacity of both arcs. If s01 or s10 is -inf, the arc that the
+    forbidden labels would cut has infinite capacity instead.
     """
     base = 0.0
-    V = len(ends)
+    V = len(terminal_residual)
     for v in range(V):
-        ends[v] = 0.0
+        terminal_residual[v] = 0.0
     for e in range(len(index)):
         i, j = index[e, 0], index[e, 1]
-        s00, s01, s10, s11 = _scores(edges, b, e)
-        there, here = places[e], back[places[e]]
+        s00, s01, s10, s11 = _edge_scores(edges, b, e)
+        forward_arc, backward_arc = arc_of_edge[e], reverse_arc[arc_of_edge[e]]
         base -= s00
-        # first, ends are scores of label 1; below, the cost of label 0 less that of 1
+        # In this loop terminal_residual holds minus the scores of label 1; the loop
+        # below turns it into the cost of label 0 less that of label 1.
         if s01 > -np.inf and s10 > -np.inf:
-            half = max((s00 + s11 - s01 - s10) / 2, 0.0)
-            room[there] = room[here] = half
-            ends[i] -= s00 - s10 - half
-            ends[j] -= s10 - s11 + half
+            # rounding may leave a negative capacity
+            disagreement = max((s00 + s11 - s01 - s10) / 2, 0.0)
+            residual[forward_arc] = residual[backward_arc] = disagreement
+            terminal_residual[i] -= s00 - s10 - disagreement
+            terminal_residual[j] -= s10 - s11 + disagreement
         elif s10 > -np.inf:
-            room[there], room[here] = 0.0, np.inf
-            ends[i] -= s00 - s10
-            ends[j] -= s10 - s11
+            residual[forward_arc], residual[backward_arc] = 0.0, np.inf
+            terminal_residual[i] -= s00 - s10
+            terminal_residual[j] -= s10 - s11
         elif s01 > -np.inf:
-            room[there], room[here] = np.inf, 0.0
-            ends[j] -= s00 - s01
-            ends[i] -= s01 - s11
+            residual[forward_arc], residual[backward_arc] = np.inf, 0.0
+            terminal_residual[j] -= s00 - s01
+            terminal_residual[i] -= s01 - s11
         else:
-            room[there] = room[here] = np.inf
-            ends[i] -= s00 - s11
+            residual[forward_arc] = residual[backward_arc] = np.inf
+            terminal_residual[i] -= s00 - s11
     for v in range(V):
         # energies of labels 0 and 1
-        zero = -np.float64(nodes[b, v, 0])
-        one = -np.float64(nodes[b, v, 1]) - ends[v]
-        base += min(zero, one)
-        ends[v] = zero - one if zero < np.inf or one < np.inf else 0.0
+        energy_0 = -np.float64(nodes[b, v, 0])
+        energy_1 = -np.float64(nodes[b, v, 1]) - terminal_residual[v]
+        # the smaller energy is paid in either case; only the difference is a capacity
+        base += min(energy_0, energy_1)
+        terminal_residual[v] = (
+            energy_0 - energy_1 if energy_0 < np.inf or energy_1 < np.inf else 0.0
+        )
     return base
 
 
 @subroutine
-def _gather_all(arcs, integers, nearest, labels, lost):
-    """Fill lost[V]: what fits from the end of a node's own side to it."""
-    least = np.inf
-    starts, heads, back, room, ends = arcs
-    graph = span(starts), span(heads), span(back), span(room), span(ends)
-    parent, marks, queue, _ = integers
+def _fill_gaps(arcs, scratch, only_smallest, labels, gap):
+    """Fill gap[V]: the flow that fits between each node and its own side's terminal."""
+    smallest_gap = np.inf
+    starts, heads, reverse_arc, residual, terminal_residual = arcs
+    graph = (
+        span(starts),
+        span(heads),
+        span(reverse_arc),
+        span(residual),
+        span(terminal_residual),
+    )
+    parent, marks, queue, _ = scratch
     search = span(parent), span(marks), span(queue), span(labels)
     marks[:] = -1
-    clock = 0
+    stamp = 0
     for v in range(len(labels)):
         # flow from the source runs towards v, flow to the sink away from it
         sign = 1.0 if labels[v] == 1 else -1.0
-        while abs(ends[v]) < least:
-            u = _reach(v, sign, graph, search, clock)
-            clock += 1
+        # a gap above the smallest is of no use with only_smallest: stop pushing
+        while abs(terminal_residual[v]) < smallest_gap:
+            u = _find_augmenting_path(v, sign, graph, search, stamp)
+            stamp += 1
             if u < 0:
-                lost[v] = abs(ends[v])
-                if nearest:
-                    least = lost[v]
+                gap[v] = abs(terminal_residual[v])
+                if only_smallest:
+                    smallest_gap = gap[v]
                 break
-            if not _fetch(v, u, sign, graph, search):
+            if not _push_flow(v, u, sign, graph, search):
                 break
 
 
 @subroutine(forceinline=True)
-def _reach(v, sign, graph, search, clock):
-    """The nearest other node of its side with room to an end, -1 if there is none."""
-    starts, heads, back, room, ends = graph
+def _find_augmenting_path(v, sign, graph, search, stamp):
+    """Return the nearest node of v's side with terminal capacity, -1 if there is none.
+
+    Breadth-first search; ``stamp`` marks visited nodes, so that nothing is cleared.
+    """
+    starts, heads, reverse_arc, residual, terminal_residual = graph
     parent, marks, queue, labels = search
-    put(queue, 0, v)
-    put(marks, v, clock)
-    at, count = 0, 1
-    while at < count:
-        u = get(queue, at)
-        at += 1
-        for a in range(get(starts, u), get(starts, u + 1)):
-            w = get(heads, a)
+    put_number(queue, 0, v)
+    put_number(marks, v, stamp)
+    next_index, count = 0, 1
+    while next_index < count:
+        u = get_number(queue, next_index)
+        next_index += 1
+        for a in range(get_number(starts, u), get_number(starts, u + 1)):
+            w = get_number(heads, a)
             # no path passes through the other side
-            if get(marks, w) == clock or get(labels, w) != get(labels, v):
+            if get_number(marks, w) == stamp or get_number(labels, w) != get_number(
+                labels, v
+            ):
                 continue
-            if get(room, get(back, a) if sign > 0 else a) > 0:
-                put(marks, w, clock)
-                put(parent, w, a)
-                if sign * get(ends, w) > 0:
+            if get_number(residual, get_number(reverse_arc, a) if sign > 0 else a) > 0:
+                put_number(marks, w, stamp)
+                put_number(parent, w, a)
+                if sign * get_number(terminal_residual, w) > 0:
                     return w
-                put(queue, count, w)
+                put_number(queue, count, w)
                 count += 1
     return -1
 
 
 @subroutine(forceinline=True)
-def _fetch(v, u, sign, graph, search):
-    """Push to v what fits from u; return whether that is finite."""
-    _, heads, back, room, ends = graph
+def _push_flow(v, u, sign, graph, search):
+    """Push to v the flow that fits from u; return whether it is finite."""
+    _, heads, reverse_arc, residual, terminal_residual = graph
     parent = search[0]
-    amount, w = sign * get(ends, u), u
+    amount, w = sign * get_number(terminal_residual, u), u
     while w != v:
-        a = get(parent, w)
-        amount = min(amount, get(room, get(back, a) if sign > 0 else a))
-        w = get(heads, get(back, a))
+        a = get_number(parent, w)
+        amount = min(
+            amount, get_number(residual, get_number(reverse_arc, a) if sign > 0 else a)
+        )
+        w = get_number(heads, get_number(reverse_arc, a))
     if amount == np.inf:
         return False
-    put(ends, u, get(ends, u) - sign * amount)
-    put(ends, v, get(ends, v) + sign * amount)
+    put_number(terminal_residual, u, get_number(terminal_residual, u) - sign * amount)
+    put_number(terminal_residual, v, get_number(terminal_residual, v) + sign * amount)
     w = u
     while w != v:
-        a = get(parent, w)
-        b = get(back, a)
-        used, other = (b, a) if sign > 0 else (a, b)
-        put(room, used, get(room, used) - amount)
-        put(room, other, get(room, other) + amount)
-        w = get(heads, b)
+        a = get_number(parent, w)
+        b = get_number(reverse_arc, a)
+        forward_arc, backward_arc = (b, a) if sign > 0 else (a, b)
+        put_number(residual, forward_arc, get_number(residual, forward_arc) - amount)
+        put_number(residual, backward_arc, get_number(residual, backward_arc) + amount)
+        w = get_number(heads, b)
     return True

@@ -1,14 +1,13 @@
-"""Best choices of bounded weight, and sums over all, in memory of few rows of a chart.
+"""0/1 knapsack: best packings, and sums over packings, with few rows of the chart.
 
-``tables`` are ``[B, N, 2]`` of scores for leaving out and for choosing each element,
--inf to forbid; ``weights[N]``, ``rooms[B]`` and ``lengths[B]`` are those of
-``oracles/large_knapsack.py``. With ``row[c]`` the value of all choices among the first
-elements that weigh c, the next element has
+``tables`` are scores ``[B, N, 2]`` of leaving out and of choosing an element, -inf to
+forbid; ``weights[N]``, ``capacities[B]`` and ``lengths[B]`` are as in
+``oracles/large_knapsack.py``. With ``row[c]`` the value of all choices of weight c
+among the elements so far, the next element of weight w gives
 
-    row[c] = either(row[c] + left out, row[c - weight] + chosen)
+    row[c] = combine(row[c] + score out, row[c - w] + score in)
 
-for c from the highest on, where ``either`` is the maximum or the logarithm of the sum
-of exponentials.
+from the highest c down, where ``combine`` is the maximum or logaddexp.
 """
 
 import math
@@ -21,147 +20,183 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def best_packing(first, last, tables, weights, rooms, lengths, outputs, values, found):
-    """Fill outputs[B, N] of best choices, -1 past the length, values[B] and found[B].
+def best_packing(
+    first, last, tables, weights, capacities, lengths, outputs, values, feasible
+):
+    """Fill outputs[B, N], -1 past the length, values[B] and feasible[B].
 
-    Rows hold values of choices that weigh at most c. One bit for each element and
-    weight tells whether the element is chosen.
+    Rows hold the best values of choices that weigh at most c. The choice at each
+    element and capacity is stored as one bit, so that N W choices take N W / 8 bytes.
     """
-    N, most = tables.shape[1], 0
+    N, max_capacity = tables.shape[1], 0
     for b in range(first, last):
-        most = max(most, rooms[b])
-    words = most // 64 + 1
-    # beyond -inf for what weighs less than nothing, which no element leaves room for
-    before, after = arrays.empty((2, most + 64 * words))
-    before[:most] = after[:most] = -np.inf
-    bits = arrays.empty((N, words), np.uint64)
-    flags = arrays.zeros(64 * words, np.uint8)
+        max_capacity = max(max_capacity, capacities[b])
+    num_uint64 = max_capacity // 64 + 1
+    # The first max_capacity entries are -inf: row[c - w] needs no test where c < w.
+    before, after = arrays.empty((2, max_capacity + 64 * num_uint64))
+    before[:max_capacity] = after[:max_capacity] = -np.inf
+    bits = arrays.empty((N, num_uint64), np.uint64)
+    flags = arrays.zeros(64 * num_uint64, np.uint8)
     for b in range(first, last):
-        room, shift = rooms[b], 0.0
-        before[most:] = 0.0
+        capacity, shift = capacities[b], 0.0
+        before[max_capacity:] = 0.0
         for v in range(lengths[b]):
-            without, chosen = tables[b, v, 0], tables[b, v, 1]
+            score_out, score_in = tables[b, v, 0], tables[b, v, 1]
             w = weights[v]
             bits[v] = np.uint64(0)
-            if chosen > without and w <= room:
-                n = 64 * (room // 64 + 1)
-                keep, take = before[most : most + n], before[most - w : most - w + n]
-                _choose(keep, take, without, chosen, after[most:], flags)
-                _pack(flags, room // 64 + 1, bits[v])
+            # Otherwise the element is never chosen, and only shifts all values.
+            if score_in > score_out and w <= capacity:
+                n = 64 * (capacity // 64 + 1)
+                left_out, shifted = (
+                    before[max_capacity : max_capacity + n],
+                    before[max_capacity - w : max_capacity - w + n],
+                )
+                _fill_larger_values(
+                    left_out, shifted, score_out, score_in, after[max_capacity:], flags
+                )
+                _pack_bits(flags, capacity // 64 + 1, bits[v])
                 before, after = after, before
             else:
-                shift += without
-        outputs[b], total, c = -1, 0.0, room
+                shift += score_out
+        # traced back from the full capacity: rows are of choices that weigh at most c
+        outputs[b], total, c = -1, 0.0, capacity
         for v in range(lengths[b] - 1, -1, -1):
-            some = np.int64(bits[v, c // 64] >> np.uint64(c % 64)) & 1
-            outputs[b, v] = some
-            c -= some * weights[v]
+            is_chosen = np.int64(bits[v, c // 64] >> np.uint64(c % 64)) & 1
+            outputs[b, v] = is_chosen
+            c -= is_chosen * weights[v]
         for v in range(lengths[b]):
             total += tables[b, v, outputs[b, v]]
         values[b] = total
-        found[b] = before[most + room] + shift > -np.inf
+        feasible[b] = before[max_capacity + capacity] + shift > -np.inf
 
 
 @subroutine
-def _choose(keep, take, without, chosen, out, flags):
-    """Fill the larger values of leaving out and choosing, and which it is."""
-    for i in range(len(keep)):
-        one, other = keep[i] + without, take[i] + chosen
-        flags[i] = other > one
-        out[i] = max(one, other)
+def _fill_larger_values(values_out, values_in, score_out, score_in, out, flags):
+    """Fill the larger value of leaving out and choosing, and flags of choosing.
+
+    Ties leave the element out.
+    """
+    for i in range(len(values_out)):
+        value_out, value_in = values_out[i] + score_out, values_in[i] + score_in
+        flags[i] = value_in > value_out
+        out[i] = max(value_out, value_in)
 
 
 @subroutine
-def _pack(flags, words, bits):
-    """Fill the flags as bits of numbers."""
-    for word in range(words):
-        found = np.uint64(0)
+def _pack_bits(flags, num_uint64, bits):
+    """Pack 64 flags into each of num_words numbers, the first one lowest."""
+    for index in range(num_uint64):
+        packed = np.uint64(0)
         for i in range(64):
-            found |= np.uint64(flags[64 * word + i]) << np.uint64(i)
-        bits[word] = found
+            packed |= np.uint64(flags[64 * index + i]) << np.uint64(i)
+        bits[index] = packed
 
 
 @kernel
 def forward_backward(
-    first, last, tables, weights, rooms, lengths, soft, inwards, values, parts
+    first,
+    last,
+    tables,
+    weights,
+    capacities,
+    lengths,
+    is_soft,
+    with_marginals,
+    values,
+    marginals,
 ):
-    """Fill values[B], and with ``inwards`` parts[B, N, 2] of leaving out and choosing.
+    """Fill values[B] and, if ``with_marginals``, marginals[B, N, 2] of out and in.
 
-    With ``soft`` log-partitions and probabilities, else maxima and max-marginals. One
-    pass over the elements keeps every Kth row, K the root of N; the second goes back
-    and computes K rows at a time again. 0 or -inf past the length.
+    With ``is_soft`` log-partitions and probabilities, otherwise maxima and
+    max-marginals. Marginals are 0 or -inf past the length. The forward pass stores
+    every Kth row, K the square root of N; the backward pass recomputes K rows at a
+    time. Memory: O(W sqrt(N)).
     """
     N = tables.shape[1]
-    most = 0
+    max_capacity = 0
     for b in range(first, last):
-        most = max(most, rooms[b])
+        max_capacity = max(max_capacity, capacities[b])
     K = math.ceil(math.sqrt(max(N, 1)))
-    kept, block = arrays.empty((K + 1, most + 1)), arrays.empty((K + 1, most + 1))
-    behind = arrays.empty(most + 1)
+    stored_rows, block = (
+        arrays.empty((K + 1, max_capacity + 1)),
+        arrays.empty((K + 1, max_capacity + 1)),
+    )
+    suffix = arrays.empty(max_capacity + 1)
     for b in range(first, last):
-        room, m = rooms[b], lengths[b]
+        capacity, m = capacities[b], lengths[b]
         row = block[0]
         row[:] = -np.inf
         row[0] = 0.0
         for v in range(m):
             if v % K == 0:
-                arrays.copy(row, kept[v // K])
-            _add(row, room, weights[v], tables[b, v], soft)
+                arrays.copy(row, stored_rows[v // K])
+            _add_element(row, capacity, weights[v], tables[b, v], is_soft)
         total = -np.inf
-        for c in range(room + 1):
-            total = _either(total, row[c], soft)
+        for c in range(capacity + 1):
+            total = _max_or_logaddexp(total, row[c], is_soft)
         values[b] = total
-        if not inwards:
+        if not with_marginals:
             continue
-        parts[b] = 0.0 if soft else -np.inf
-        behind[:] = 0.0
+        marginals[b] = 0.0 if is_soft else -np.inf
+        # not -inf above 0: the suffix holds choices that weigh at most c
+        suffix[:] = 0.0
         for begin in range((m - 1) // K * K, -1, -K):
             end = min(begin + K, m)
-            arrays.copy(kept[begin // K], block[0])
+            arrays.copy(stored_rows[begin // K], block[0])
             for v in range(begin, end - 1):
                 arrays.copy(block[v - begin], block[v - begin + 1])
-                _add(block[v - begin + 1], room, weights[v], tables[b, v], soft)
+                _add_element(
+                    block[v - begin + 1], capacity, weights[v], tables[b, v], is_soft
+                )
             for v in range(end - 1, begin - 1, -1):
                 score, w = tables[b, v], weights[v]
-                _join(
-                    block[v - begin], behind, room, w, score, total, soft, parts[b, v]
+                _element_marginals(
+                    block[v - begin],
+                    suffix,
+                    capacity,
+                    w,
+                    score,
+                    total,
+                    is_soft,
+                    marginals[b, v],
                 )
-                _add(behind, room, w, score, soft)
+                _add_element(suffix, capacity, w, score, is_soft)
 
 
 @subroutine
-def _add(row, room, w, score, soft):
-    """Update the row for one more element."""
-    for c in range(room, -1, -1):
-        take = row[c - w] + score[1] if c >= w else -np.inf
-        row[c] = _either(row[c] + score[0], take, soft)
+def _add_element(row, capacity, w, score, is_soft):
+    """Update row[:capacity + 1] in place for one more element of weight w."""
+    # downwards: row[c - w] is still that of the elements before
+    for c in range(capacity, -1, -1):
+        value_in = row[c - w] + score[1] if c >= w else -np.inf
+        row[c] = _max_or_logaddexp(row[c] + score[0], value_in, is_soft)
 
 
 @subroutine
-def _either(a, b, soft):
-    """The larger of two, or the logarithm of the sum of their exponentials."""
+def _max_or_logaddexp(a, b, is_soft):
+    """Return the maximum of a and b or, if ``is_soft``, log(exp(a) + exp(b))."""
     high, low = max(a, b), min(a, b)
-    if soft and low > -np.inf:
+    if is_soft and low > -np.inf:
         return high + math.log1p(math.exp(low - high))
     return high
 
 
 @subroutine
-def _join(before, behind, room, w, score, total, soft, part):
-    """Fill the values of choices without and with an element.
+def _element_marginals(prefix, suffix, capacity, w, score, total, is_soft, marginals_v):
+    """Fill marginals_v[2]: the values of all choices without and with element v.
 
-    ``before[c]`` is of choices among earlier elements that weigh c, ``behind[c]`` of
-    choices among later ones that weigh at most c.
+    ``prefix[c]`` is the value of choices of weight c among earlier elements,
+    ``suffix[c]`` of choices of weight at most c among later ones.
     """
-    for chosen in range(2):
-        heavy = w if chosen else 0
-        found = 0.0 if soft else -np.inf
-        for c in range(room + 1 - heavy):
-            value = before[c] + score[chosen]
+    for choice in range(2):
+        weight_of_choice = w if choice else 0
+        total_of_choice = 0.0 if is_soft else -np.inf
+        for c in range(capacity + 1 - weight_of_choice):
+            value = prefix[c] + score[choice]
             if value > -np.inf:
-                value += behind[room - c - heavy]
-                if soft:
-                    found += math.exp(value - total)
+                value += suffix[capacity - c - weight_of_choice]
+                if is_soft:
+                    total_of_choice += math.exp(value - total)
                 else:
-                    found = max(found, value)
-        part[chosen] = found
+                    total_of_choice = max(total_of_choice, value)
+        marginals_v[choice] = total_of_choice

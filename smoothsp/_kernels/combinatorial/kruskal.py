@@ -1,4 +1,4 @@
-"""Best spanning trees of undirected graphs, edge by edge."""
+"""Kruskal's algorithm: best spanning trees of undirected graphs."""
 
 import numpy as np
 
@@ -8,61 +8,68 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def best_spanning_tree(first, last, edges, index, order, nodes, trees, found):
-    """Fill trees[B, E] with 1 for the edges of a best tree, 0 for others.
+def best_spanning_tree(first, last, edges, index, order, nodes, trees, feasible):
+    """Fill trees[B, E], 1 at the edges of a best tree and 0 elsewhere, and feasible[B].
 
-    edges[B, E] are scores, index[1 or B, E, 2] their nodes, below nodes[B]; those of -1
-    are none, and get -1. order[B, E] are edges, the best first. found[b] says whether
-    there is any tree. Kruskal's algorithm: the best edge that closes no cycle.
+    edges[B, E] are scores, index[1 or B, E, 2] their end nodes, below nodes[B]. Edges
+    of node -1 are padding, and their trees entry is -1. order[B, E] lists the edges,
+    best first. The next best edge that closes no cycle is added until the tree spans.
     """
     E = edges.shape[1]
+    # union-find; a spanning tree of more than E + 1 nodes cannot exist
     root = arrays.empty(E + 1, np.int64)
     for b in range(first, last):
-        ends = index[b if len(index) > 1 else 0]
+        edge_nodes = index[b if len(index) > 1 else 0]
         for v in range(nodes[b]):
             root[v] = v
-        left = nodes[b] - 1
+        num_missing = nodes[b] - 1
         for e in range(E):
-            trees[b, e] = 0 if ends[e, 0] >= 0 else -1
+            trees[b, e] = 0 if edge_nodes[e, 0] >= 0 else -1
         for i in range(E):
             e = order[b, i]
-            if left == 0 or ends[e, 0] < 0 or not edges[b, e] > -np.inf:
+            if num_missing == 0 or edge_nodes[e, 0] < 0 or not edges[b, e] > -np.inf:
                 continue
-            u, v = _top(root, ends[e, 0]), _top(root, ends[e, 1])
+            u, v = (
+                _find_root(root, edge_nodes[e, 0]),
+                _find_root(root, edge_nodes[e, 1]),
+            )
             if u != v:
                 root[u] = v
                 trees[b, e] = 1
-                left -= 1
-        found[b] = left == 0
+                num_missing -= 1
+        feasible[b] = num_missing == 0
 
 
 @kernel
-def are_spanning_trees(index, nodes, y, answer):
-    """Fill answer[B, K]: whether y[B, K, E] are 1 at a spanning tree, and 0 elsewhere.
+def are_spanning_trees(index, nodes, y, is_tree):
+    """Fill is_tree[B, K]: whether y[B, K, E] is 1 on a spanning tree and 0 elsewhere.
 
-    Arguments as of ``best``; what y is at edges of -1 is not read.
+    Arguments as of ``best_spanning_tree``; y is not read at padding.
     """
     B, K, E = y.shape
     root = arrays.empty(E + 1, np.int64)
     for b in range(B):
-        ends = index[b if len(index) > 1 else 0]
+        edge_nodes = index[b if len(index) > 1 else 0]
         for k in range(K):
             for v in range(nodes[b]):
                 root[v] = v
-            left, fine = nodes[b] - 1, True
+            num_missing, is_valid = nodes[b] - 1, True
             for e in range(E):
-                if ends[e, 0] < 0 or y[b, k, e] == 0:
+                if edge_nodes[e, 0] < 0 or y[b, k, e] == 0:
                     continue
-                u, v = _top(root, ends[e, 0]), _top(root, ends[e, 1])
-                fine = fine and y[b, k, e] == 1 and u != v
+                u, v = (
+                    _find_root(root, edge_nodes[e, 0]),
+                    _find_root(root, edge_nodes[e, 1]),
+                )
+                is_valid = is_valid and y[b, k, e] == 1 and u != v
                 root[u] = v
-                left -= 1
-            answer[b, k] = fine and left == 0
+                num_missing -= 1
+            is_tree[b, k] = is_valid and num_missing == 0
 
 
 @subroutine
-def _top(root, v):
-    """The node that stands for all that are joined with v; paths are halved."""
+def _find_root(root, v):
+    """Return the representative of v's component, halving the path to it."""
     while root[v] != v:
         root[v] = root[root[v]]
         v = root[v]

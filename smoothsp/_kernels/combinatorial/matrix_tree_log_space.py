@@ -1,8 +1,8 @@
-"""Sums over spanning trees, their chances, and how these move: in log space.
+"""Matrix-tree theorem in log space: log-partition, marginals and their tangents.
 
-The elimination of ``matrix_tree``, kept as logarithms and shares: of the heads of an
-eliminated word, p, and of the way over it in an arc of the others, r. For k from n to
-1, and i, j below k,
+The elimination of ``matrix_tree``, with logarithms and fractions: p, the probabilities
+of the heads of an eliminated word, and r, the fraction of an arc's new weight that is
+the path over that word. For k from n to 1, and i, j below k,
 
     D_k       = sum_i w(i, k),    p_k(i) = w(i, k) / D_k
     w(i, j)  += p_k(i) w(k, j),   r_k(i, j) = p_k(i) w(k, j) / w(i, j)
@@ -15,16 +15,16 @@ words below k:
     P(i, k)   = sum_j P(i, j) r_k(i, j) + p_k(i) (1 - sum_ij P(i, j) r_k(i, j))
     P(i, j)  -= P(i, j) r_k(i, j)
 
-Derivatives along a direction are computed beside these, for v = d log w:
+Tangents along a direction are computed beside these, with v = d log w:
 
     dp_k(i)    = p_k(i) (v(i, k) - sum_h p_k(h) v(h, k))
     dr_k(i, j) = r_k (1 - r_k) (v of the path over k - v(i, j))
 
-The r of all k are stored, n^3 numbers and their derivatives, since they are read in the
+The r of all k and their tangents, 2 n^3 numbers, are stored, since they are read in the
 opposite order.
 
-A weight is ``t^e`` times its exponential, t infinitely small: e is 1 at the root where
-exactly one word may have it for its head, and sums keep the terms of least e.
+A weight is ``t^e`` times its exponential, with t infinitely small. With a single root,
+e is 1 for arcs from the root, and sums keep the terms of the smallest e.
 """
 
 import math
@@ -37,29 +37,40 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def matrix_tree_jvp(first, last, arcs, lengths, single, along, value, chances, moved):
-    """Fill value[B], and chances and moved, both as arcs ``[B, n + 1, n + 1]``.
+def matrix_tree_jvp(
+    first,
+    last,
+    arcs,
+    lengths,
+    single_root,
+    direction,
+    value,
+    marginals,
+    marginal_tangents,
+):
+    """Fill value[B], marginals and marginal_tangents, both ``[B, n + 1, n + 1]``.
 
-    ``moved`` is how chances change along the direction ``along``: the Hessian of the
-    log-partition times it.
+    ``marginal_tangents`` is the Hessian of the log-partition times ``direction``.
     """
     size = arcs.shape[1]
-    room = scratch(size)
+    scratch = make_scratch(size)
     for b in range(first, last):
-        chances[b] = 0.0
-        moved[b] = 0.0
-        value[b] = of_one(arcs[b], lengths[b], single, along[b], room, chances[b])
+        marginals[b] = 0.0
+        marginal_tangents[b] = 0.0
+        value[b] = matrix_tree_row(
+            arcs[b], lengths[b], single_root, direction[b], scratch, marginals[b]
+        )
         n = lengths[b]
         for i in range(n + 1):
             for j in range(1, n + 1):
-                moved[b, i, j] = room[5][i, j]
+                marginal_tangents[b, i, j] = scratch[5][i, j]
 
 
 @subroutine
-def scratch(size):
-    """Logarithms, orders, directions, shares p and how they move, chances' moves, r."""
+def make_scratch(size):
+    """Log-weights, orders e, their tangents, p, dp, tangents of marginals, r and dr."""
     square = (size, size)
-    logs, way, p, dp, moved = (
+    logs, log_weight_tangent, head_probs, head_prob_tangents, marginal_tangents = (
         arrays.zeros(square),
         arrays.zeros(square),
         arrays.zeros(square),
@@ -67,14 +78,22 @@ def scratch(size):
         arrays.zeros(square),
     )
     orders = arrays.zeros(square, np.int64)
-    r = arrays.zeros((2, size, size, size))
-    return logs, orders, way, p, dp, moved, r
+    path_fractions = arrays.zeros((2, size, size, size))
+    return (
+        logs,
+        orders,
+        log_weight_tangent,
+        head_probs,
+        head_prob_tangents,
+        marginal_tangents,
+        path_fractions,
+    )
 
 
 @subroutine
-def of_one(scores, n, single, along, room, chances):
-    """The log-partition of one row; fills chances, and how they move in the room."""
-    logs, orders, way, p, dp, moved, r = room
+def matrix_tree_row(scores, n, single_root, direction, scratch, marginals):
+    """Return a row's log-partition; fill marginals and, in the scratch, tangents."""
+    logs, orders, log_weight_tangent, p, dp, marginal_tangents, r = scratch
     shift = 0.0
     for j in range(1, n + 1):
         top = -np.inf
@@ -83,30 +102,35 @@ def of_one(scores, n, single, along, room, chances):
                 top = max(top, scores[i, j])
         if top == -np.inf:
             return -np.inf
+        # each word's largest weight becomes 1, which moves the log-partition by its
+        # logarithm
         shift += top
         for i in range(n + 1):
             logs[i, j] = scores[i, j] - top if i != j else -np.inf
-            orders[i, j] = 1 if single and i == 0 else 0
-            way[i, j] = along[i, j] if i != j and scores[i, j] > -np.inf else 0.0
-            chances[i, j] = moved[i, j] = 0.0
+            orders[i, j] = 1 if single_root and i == 0 else 0
+            log_weight_tangent[i, j] = (
+                direction[i, j] if i != j and scores[i, j] > -np.inf else 0.0
+            )
+            marginals[i, j] = marginal_tangents[i, j] = 0.0
     value = 0.0
     for k in range(n, 0, -1):
-        mass = _shares(logs, orders, way, p, dp, k)
+        mass = _normalise_heads(logs, orders, log_weight_tangent, p, dp, k)
         if mass == -np.inf:
             return -np.inf
         value += mass
-        _eliminate(logs, orders, way, r, k)
+        _eliminate_word(logs, orders, log_weight_tangent, r, k)
     for k in range(1, n + 1):
-        _reinstate(chances, moved, p, dp, r, k)
+        _add_word_to_marginals(marginals, marginal_tangents, p, dp, r, k)
     return shift + value
 
 
 @subroutine
-def _shares(logs, orders, way, p, dp, k):
-    """Fill shares p of k's heads; return the log of their weights' sum, subtracted."""
+def _normalise_heads(logs, orders, log_weight_tangent, p, dp, k):
+    """Normalise the weights of k's heads to p and its tangent; return their log sum."""
     order, top = np.int64(2**62), -np.inf
     for i in range(k):
         if logs[i, k] > -np.inf:
+            # terms of higher order vanish beside the lowest
             if orders[i, k] < order:
                 order, top = orders[i, k], -np.inf
             if orders[i, k] == order:
@@ -122,66 +146,81 @@ def _shares(logs, orders, way, p, dp, k):
     mean, mass = 0.0, top + math.log(total)
     for i in range(k):
         p[i, k] /= total
-        mean += p[i, k] * way[i, k]
+        mean += p[i, k] * log_weight_tangent[i, k]
     for i in range(k):
-        dp[i, k] = p[i, k] * (way[i, k] - mean)
+        dp[i, k] = p[i, k] * (log_weight_tangent[i, k] - mean)
         logs[i, k] -= mass
         orders[i, k] -= order
-        way[i, k] -= mean
+        log_weight_tangent[i, k] -= mean
     return mass
 
 
 @subroutine
-def _eliminate(logs, orders, way, r, k):
-    """Add to each arc of the others the path over k, of share ``r[0, k]``."""
+def _eliminate_word(logs, orders, log_weight_tangent, r, k):
+    """Add to each arc (i, j) the path over k, of fraction ``r[0, k, i, j]``."""
     for i in range(k):
         for j in range(1, k):
             r[0, k, i, j] = r[1, k, i, j] = 0.0
-            over = logs[i, k] + logs[k, j]
-            if i == j or over == -np.inf:
+            path_log_weight = logs[i, k] + logs[k, j]
+            if i == j or path_log_weight == -np.inf:
                 continue
             order = orders[i, k] + orders[k, j]
-            turn = way[i, k] + way[k, j]
+            path_tangent = log_weight_tangent[i, k] + log_weight_tangent[k, j]
+            # the path replaces an arc that is infinitely smaller
             if logs[i, j] == -np.inf or order < orders[i, j]:
-                share = 1.0
+                fraction = 1.0
             elif order > orders[i, j]:
                 continue
             else:
-                share = 1 / (1 + math.exp(logs[i, j] - over))
-            if share == 1:
-                logs[i, j] = over
-            elif over > logs[i, j]:
-                logs[i, j] = over + math.log1p(math.exp(logs[i, j] - over))
+                fraction = 1 / (1 + math.exp(logs[i, j] - path_log_weight))
+            if fraction == 1:
+                logs[i, j] = path_log_weight
+            elif path_log_weight > logs[i, j]:
+                logs[i, j] = path_log_weight + math.log1p(
+                    math.exp(logs[i, j] - path_log_weight)
+                )
             else:
-                logs[i, j] += math.log1p(math.exp(over - logs[i, j]))
+                logs[i, j] += math.log1p(math.exp(path_log_weight - logs[i, j]))
             orders[i, j] = order
-            r[0, k, i, j] = share
-            r[1, k, i, j] = share * (1 - share) * (turn - way[i, j])
-            way[i, j] = turn if share == 1 else way[i, j] + share * (turn - way[i, j])
+            r[0, k, i, j] = fraction
+            r[1, k, i, j] = (
+                fraction * (1 - fraction) * (path_tangent - log_weight_tangent[i, j])
+            )
+            log_weight_tangent[i, j] = (
+                path_tangent
+                if fraction == 1
+                else log_weight_tangent[i, j]
+                + fraction * (path_tangent - log_weight_tangent[i, j])
+            )
 
 
 @subroutine
-def _reinstate(chances, moved, p, dp, r, k):
-    """Chances with k among the words, from those without it, and how they move."""
-    used = turned = 0.0
+def _add_word_to_marginals(marginals, marginal_tangents, p, dp, r, k):
+    """Fill marginals and tangents with k among the words, from those without it."""
+    path_mass = path_mass_tangent = 0.0
     for i in range(k):
         a = da = 0.0
         for j in range(1, k):
-            share, turn = r[0, k, i, j], r[1, k, i, j]
-            if share == 0:
+            fraction, fraction_tangent = r[0, k, i, j], r[1, k, i, j]
+            if fraction == 0:
                 continue
-            part = chances[i, j] * share
-            move = moved[i, j] * share + chances[i, j] * turn
-            a += part
-            da += move
-            chances[k, j] += part
-            moved[k, j] += move
-            chances[i, j] -= part
-            moved[i, j] -= move
-        chances[i, k], moved[i, k] = a, da
-        used += a
-        turned += da
+            mass = marginals[i, j] * fraction
+            tangent = (
+                marginal_tangents[i, j] * fraction + marginals[i, j] * fraction_tangent
+            )
+            a += mass
+            da += tangent
+            marginals[k, j] += mass
+            marginal_tangents[k, j] += tangent
+            marginals[i, j] -= mass
+            marginal_tangents[i, j] -= tangent
+        marginals[i, k], marginal_tangents[i, k] = a, da
+        path_mass += a
+        path_mass_tangent += da
     for i in range(k):
-        chances[i, k] += p[i, k] * (1 - used)
-        moved[i, k] += dp[i, k] * (1 - used) - p[i, k] * turned
-        chances[i, k] = max(chances[i, k], 0.0)
+        marginals[i, k] += p[i, k] * (1 - path_mass)
+        marginal_tangents[i, k] += (
+            dp[i, k] * (1 - path_mass) - p[i, k] * path_mass_tangent
+        )
+        # 1 - path_mass may be negative by rounding
+        marginals[i, k] = max(marginals[i, k], 0.0)

@@ -1,4 +1,4 @@
-"""The largest of the scores of each row, as many as bounds allow."""
+"""Quickselect: the elements of highest scores, within bounds of their number."""
 
 import numpy as np
 
@@ -9,75 +9,83 @@ from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
-def best_subset(first, last, address, shape, like, bounds, places):
-    """Fill the best subsets ``[B, N]``, -1 past the length, and what they use.
+def best_subset(first, last, address, shape, like, bounds, pointers):
+    """Fill the best subset of each row, its score, and the elements that it uses.
 
-    Scores ``[B, N]``, of the type of ``like``, are at an address; ``bounds[B]`` are
-    least and largest size, and length. ``places`` are addresses of the subsets, and of
-    their scores ``[B]``; of int32 ``[B, N]`` for the elements that they use, -1 for
-    none; and of the scores as two numbers ``[B, 2]``. The last two may be 0. O(N) on
-    average.
+    Scores ``[B, N]``, of the dtype of ``like``, are at an address; ``bounds[B]`` are
+    smallest size, largest size and length. ``pointers`` are the addresses of labels
+    ``[B, N]``, -1 past the length; of their scores ``[B]``; of int32 indices ``[B, N]``
+    of chosen elements, -1 for none; and of the scores as two float64 ``[B, 2]``. The
+    last two may be 0. O(N) on average.
     """
     B, N = shape
-    scores, values = carray(address, shape, like), carray(places[1], (B,), like)
+    scores, values = carray(address, shape, like), carray(pointers[1], (B,), like)
     labels, used = (
-        carray(places[0], shape, np.int64),
-        carray(places[2], shape, np.int32),
+        carray(pointers[0], shape, np.int64),
+        carray(pointers[2], shape, np.int32),
     )
-    exact = carray(places[3], (B, 2), np.float64)
-    room = arrays.empty(N, like.dtype)
+    exact = carray(pointers[3], (B, 2), np.float64)
+    buffer = arrays.empty(N, like.dtype)
     for b in range(first, last):
         low, high, m = bounds[b]
         row = scores[b]
-        # above this all are chosen, and of those that equal it some
-        least, equal = 0.0, 0
+        # All scores above the threshold are chosen, and the first num_ties equal to it.
+        threshold, num_ties = 0.0, 0
         above = 0
         for v in range(m):
             above += row[v] > 0
         size = max(min(above, high), low)
         if size != above:
             for v in range(m):
-                room[v] = row[v]
-            least = _select(room, m, size) if size > 0 else np.inf
-            equal = size
+                buffer[v] = row[v]
+            threshold = _select_nth_largest(buffer, m, size) if size > 0 else np.inf
+            num_ties = size
             for v in range(m):
-                equal -= row[v] > least
-        total, rest = 0.0, 0.0
+                num_ties -= row[v] > threshold
+        total, error = 0.0, 0.0
         for v in range(N):
-            some = v < m and row[v] > least
-            if v < m and row[v] == least and equal > 0:
-                some = True
-                equal -= 1
-            labels[b, v] = some if v < m else -1
-            if places[2]:
-                used[b, v] = v if some else -1
-            if some:
+            is_chosen = v < m and row[v] > threshold
+            if v < m and row[v] == threshold and num_ties > 0:
+                is_chosen = True
+                num_ties -= 1
+            labels[b, v] = is_chosen if v < m else -1
+            if pointers[2]:
+                used[b, v] = v if is_chosen else -1
+            if is_chosen:
                 x = np.float64(row[v])
                 before = total
                 total = before + x
+                # TwoSum (Knuth): the rounding error of each addition is exact
                 part = total - before
-                rest += (before - (total - part)) + (x - part)
-        values[b] = total + rest
-        if places[3]:
-            exact[b, 0], exact[b, 1] = total, rest
+                error += (before - (total - part)) + (x - part)
+        values[b] = total + error
+        if pointers[3]:
+            exact[b, 0], exact[b, 1] = total, error
 
 
 @subroutine
-def _select(room, m, size):
-    """The number of rank ``size``, from the largest on, of the first m; moves them."""
-    first, last, k = 0, m - 1, size - 1
+def _select_nth_largest(buffer, m, rank):
+    """Return the score of rank ``rank``, 1 the largest, of the first m; permute m."""
+    first, last, k = 0, m - 1, rank - 1
     while first < last:
         middle = (first + last) // 2
-        one, two, three = room[first], room[middle], room[last]
-        pivot = max(min(one, two), min(max(one, two), three))
+        low_value, middle_value, high_value = (
+            buffer[first],
+            buffer[middle],
+            buffer[last],
+        )
+        # median of three: sorted input stays linear
+        pivot = max(
+            min(low_value, middle_value), min(max(low_value, middle_value), high_value)
+        )
         i, j = first, last
         while i <= j:
-            while room[i] > pivot:
+            while buffer[i] > pivot:
                 i += 1
-            while room[j] < pivot:
+            while buffer[j] < pivot:
                 j -= 1
             if i <= j:
-                room[i], room[j] = room[j], room[i]
+                buffer[i], buffer[j] = buffer[j], buffer[i]
                 i += 1
                 j -= 1
         if k <= j:
@@ -86,4 +94,4 @@ def _select(room, m, size):
             first = i
         else:
             break
-    return room[k]
+    return buffer[k]

@@ -1,16 +1,16 @@
-"""A concave quadratic maximised over the simplex, by active sets.
+"""Active-set method for a concave quadratic over the simplex.
 
     max <b, a> - 1/2 |sum_i a_i g_i|^2    over a >= 0 of sum 1
 
-``products`` are those of the vectors g_i, in slots: ``slots`` lists those in use, and b
-and a are in the order of that list, so that nothing depends on who has which slot.
-At the maximum no slope exceeds the mean slope of the support:
+``products`` are the inner products of the vectors g_i, by slot; ``slots`` lists the
+slots in use. b and a follow the order of this list, so that results do not depend on
+the assignment of slots. At the maximum no gradient exceeds the mean over the support:
 
-    slope(j) = b_j - <g_j, sum_i a_i g_i> <= sum_i a_i slope(i)
+    gradient(j) = b_j - <g_j, sum_i a_i g_i> <= sum_i a_i gradient(i)
 
-A round solves the face of the support, and removes indices whose weights get to 0. Then
-it fills all slopes from the products, and adds the index of largest slope. The factor
-of the face is updated in O(s^2) as an index joins or leaves.
+A round maximises over the face of the support, and removes indices whose weights reach
+0. Then it computes the gradient from the products, and adds the index of its largest
+entry. Adding or removing an index updates the face's Cholesky factor in O(s^2).
 """
 
 from typing import Any, NamedTuple
@@ -21,14 +21,14 @@ from smoothsp._kernels.combinatorial import updatable_cholesky as faces
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, span
+from smoothsp._kernels.vectors.simd import get_number, span
 
-# Of the largest number in the problem: what counts as rounding.
+# Relative to the largest number of the problem, differences below this are rounding.
 ROUNDING = 1e-13
 
 
-class Problem(NamedTuple):
-    """The quadratic in units in which the products are as large as 1."""
+class ScaledProblem(NamedTuple):
+    """The quadratic, and the unit in which products have a mean diagonal of 1."""
 
     slots: Any
     products: Any
@@ -38,150 +38,161 @@ class Problem(NamedTuple):
 
 
 class Support(NamedTuple):
-    """The indices with weight, and scratch."""
+    """The indices of positive weight, and scratch."""
 
-    face: Any  # as ``updatable_cholesky`` takes it
-    held: Any  # [t], the indices
-    inside: Any  # [t], 1 where an index is held
+    factor: Any  # Cholesky factor of the face, see ``updatable_cholesky``
+    support_index: Any  # [t], the indices, in the factor's order
+    in_support: Any  # [t], 1 at indices in the support
     p: Any  # [t], weights of those held
     column: Any  # [t]
     x: Any
 
 
 @kernel
-def maximise(slots, products, b, weights):
-    """Move the weights, which are in the simplex, to the maximum.
+def maximise_over_simplex(slots, products, b, weights):
+    """Update ``weights``, a point of the simplex, to the maximiser.
 
-    Newton steps on those that are not 0, cut where one gets to 0; the index of steepest
-    ascent joins when they are solved: O(s^2) each, for s such weights. Should rounding
-    keep them from settling, pairwise Frank-Wolfe steps end it. The closer the weights
-    are to the maximum, the fewer steps are made.
+    Newton steps on the support, cut where a weight reaches 0. When the face is solved,
+    the index of steepest ascent is added. A step costs O(s^2) for a support of s. If
+    rounding prevents convergence, pairwise Frank-Wolfe steps follow. A start near the
+    maximiser takes few steps.
     """
     t = len(slots)
-    width = faces.row_of(t)
+    # the support may grow to all t indices
+    width = faces.row_width(t)
     matrices, vectors = arrays.empty((2, t * width)), arrays.empty((4, width))
-    if not _settle(slots, products, b, weights, matrices, vectors, width):
+    if not _run_active_set_method(
+        slots, products, b, weights, matrices, vectors, width
+    ):
         pairwise_frank_wolfe(slots, products, b, weights)
 
 
 @subroutine
-def _settle(slots, products, b, weights, matrices, vectors, width):
-    """Active sets, in room for a face of t outputs; whether they settle."""
+def _run_active_set_method(slots, products, b, weights, matrices, vectors, width):
+    """Run the active-set method; return whether it converged."""
     t = len(slots)
-    face = (
+    factor = (
         span(matrices[0]), span(matrices[1]), span(vectors[0]), span(vectors[1]),
         span(vectors[2]), width,
     )  # fmt: skip
     x = span(vectors[3])
-    held, inside = arrays.empty(t, np.int64), arrays.zeros(t, np.int64)
-    p, column, slopes = arrays.empty(t), arrays.empty(t), arrays.empty(t)
+    support_index, in_support = arrays.empty(t, np.int64), arrays.zeros(t, np.int64)
+    p, column, gradient = arrays.empty(t), arrays.empty(t), arrays.empty(t)
     sums = arrays.empty(len(products))
-    least_ascent = _rounding(slots, products, b)
+    min_ascent = _min_ascent(slots, products, b)
     top, unit, count = b[0], 0.0, 0
     for j in range(t):
-        square = products[slots[j], slots[j]]
+        squared_norm = products[slots[j], slots[j]]
         top = max(top, b[j])
         if weights[j] > 0 or j == t - 1:
-            unit += square
+            unit += squared_norm
             count += 1
-    # so that the products are as large as the 1 that the face adds to them
+    # The factor is of products / unit + 1: both terms should be of the same size.
     unit = unit / count if unit > 0 else 1.0
-    problem = Problem(slots, products, b, top, unit)
-    support = Support(face, held, inside, p, column, x)
+    problem = ScaledProblem(slots, products, b, top, unit)
+    support = Support(factor, support_index, in_support, p, column, x)
     k = 0
     for j in range(t):
         if weights[j] > 0:
-            k = _join(j, weights[j], problem, support, k)
+            k = _add_to_support(j, weights[j], problem, support, k)
     entered = -1
+    # each round usually adds an index for good; the limit is for cycles by rounding
     for _ in range(5 * t + 50):
-        faces.maximum(face, k, x)
-        out = faces.walk(k, p, x)
-        if out >= 0 and held[out] == entered:
-            # what was to rise falls: nothing but rounding is left
+        faces.solve_equality(factor, k, x)
+        leaving = faces.step_to_boundary(k, p, x)
+        # the index just added leaves at once: its ascent was rounding
+        if leaving >= 0 and support_index[leaving] == entered:
             break
-        while out >= 0:
-            inside[held[out]] = 0
-            faces.remove(face, k, out)
+        while leaving >= 0:
+            in_support[support_index[leaving]] = 0
+            faces.remove_column(factor, k, leaving)
             k -= 1
-            for a in range(out, k):
-                held[a], p[a] = held[a + 1], p[a + 1]
-            faces.maximum(face, k, x)
-            out = faces.walk(k, p, x)
-        _slopes(slots, products, b, held, k, p, sums, slopes)
-        # once more for what rounding took
+            for a in range(leaving, k):
+                support_index[a], p[a] = support_index[a + 1], p[a + 1]
+            faces.solve_equality(factor, k, x)
+            leaving = faces.step_to_boundary(k, p, x)
+        _fill_gradient(slots, products, b, support_index, k, p, sums, gradient)
         for a in range(k):
-            column[a] = slopes[held[a]] / unit
-        faces.correction(face, k, column, x)
-        least = 1.0
+            # iterative refinement of the solution, with the gradient at p as residual
+            column[a] = gradient[support_index[a]] / unit
+        faces.refine(factor, k, column, x)
+        min_weight = 1.0
         for a in range(k):
-            least = min(least, p[a] + get(x, a))
-        if least > 0:
+            min_weight = min(min_weight, p[a] + get_number(x, a))
+        if min_weight > 0:
             for a in range(k):
-                p[a] += get(x, a)
-            _slopes(slots, products, b, held, k, p, sums, slopes)
-        level = mass = 0.0
+                p[a] += get_number(x, a)
+            _fill_gradient(slots, products, b, support_index, k, p, sums, gradient)
+        mean_gradient = mass = 0.0
         for a in range(k):
-            level += p[a] * slopes[held[a]]
+            mean_gradient += p[a] * gradient[support_index[a]]
             mass += p[a]
         best = -1
         for j in range(t):
-            if inside[j] == 0 and (best < 0 or slopes[j] > slopes[best]):
+            if in_support[j] == 0 and (best < 0 or gradient[j] > gradient[best]):
                 best = j
-        if best < 0 or slopes[best] <= level / mass + least_ascent:
-            _spread(held, k, p, weights)
+        if best < 0 or gradient[best] <= mean_gradient / mass + min_ascent:
+            _scatter_weights(support_index, k, p, weights)
             return True
-        k = _join(best, 0.0, problem, support, k)
+        k = _add_to_support(best, 0.0, problem, support, k)
         entered = best
-    _spread(held, k, p, weights)
+    _scatter_weights(support_index, k, p, weights)
     return False
 
 
 @subroutine
-def _join(j, weight, problem, support, k):
-    """Take index j, of this weight, into the support of k; how many it has then."""
+def _add_to_support(j, weight, problem, support, k):
+    """Add index j with ``weight`` to the support of size k; return its new size.
+
+    An index that the addition makes redundant is removed.
+    """
     slots, products, b, top, unit = problem
-    face, held, inside, p, column, x = support
+    factor, support_index, in_support, p, column, x = support
     row = slots[j]
     for a in range(k):
-        column[a] = products[row, slots[held[a]]] / unit + 1
-    whole = products[row, row] / unit + 1
-    k, out = faces.add(face, k, p, column, whole, (b[j] - top) / unit, x)
-    if out >= 0:
-        inside[held[out]] = 0
-        for a in range(out, k - 1):
-            held[a] = held[a + 1]
-    held[k - 1], inside[j] = j, 1
+        # plus 1 for the constraint 1'p = 1, see ``updatable_cholesky``
+        column[a] = products[row, slots[support_index[a]]] / unit + 1
+    squared_norm = products[row, row] / unit + 1
+    k, leaving = faces.add_column(
+        factor, k, p, column, squared_norm, (b[j] - top) / unit, x
+    )
+    if leaving >= 0:
+        in_support[support_index[leaving]] = 0
+        for a in range(leaving, k - 1):
+            support_index[a] = support_index[a + 1]
+    support_index[k - 1], in_support[j] = j, 1
     p[k - 1] += weight
     return k
 
 
 @subroutine
-def _slopes(slots, products, b, held, k, p, sums, slopes):
-    """Fill ``slopes`` with b less the products with the mean of the support."""
+def _fill_gradient(slots, products, b, support_index, k, p, sums, gradient):
+    """Fill gradient[t]: b minus the inner products with the mean of the support."""
     size = len(products)
     sums[:] = 0.0
     for a in range(k):
-        row, share = slots[held[a]], p[a]
+        row, weight = slots[support_index[a]], p[a]
+        # along whole rows of products: contiguous, without an indirection
         for e in range(size):
-            sums[e] += share * products[row, e]
+            sums[e] += weight * products[row, e]
     for j in range(len(slots)):
-        slopes[j] = b[j] - sums[slots[j]]
+        gradient[j] = b[j] - sums[slots[j]]
 
 
 @subroutine
-def _spread(held, k, p, weights):
-    """Write the weights of the support, of sum 1, and 0 elsewhere."""
+def _scatter_weights(support_index, k, p, weights):
+    """Write the weights of the support, normalised to sum 1, and 0 elsewhere."""
     mass = 0.0
     for a in range(k):
         mass += p[a]
     weights[:] = 0.0
     for a in range(k):
-        weights[held[a]] = p[a] / mass
+        weights[support_index[a]] = p[a] / mass
 
 
 @subroutine
-def _rounding(slots, products, b):
-    """What counts as no ascent."""
+def _min_ascent(slots, products, b):
+    """Return the smallest ascent that exceeds rounding."""
     largest = 0.0
     for j in range(len(slots)):
         largest = max(largest, abs(b[j]), products[slots[j], slots[j]])
@@ -192,36 +203,37 @@ def _rounding(slots, products, b):
 def pairwise_frank_wolfe(slots, products, b, weights):
     """Move weight from the worst index of the support to the best of all.
 
-    The step from index j to i is ``min(a_j, (slope_i - slope_j) / |g_i - g_j|^2)``.
+    The step from j to i is ``min(a_j, (gradient_i - gradient_j) / |g_i - g_j|^2)``.
     """
     t = len(slots)
-    least_ascent = _rounding(slots, products, b)
-    slopes = arrays.empty(t)
+    min_ascent = _min_ascent(slots, products, b)
+    gradient = arrays.empty(t)
     for j in range(t):
-        slopes[j] = b[j]
+        gradient[j] = b[j]
         for i in range(t):
-            slopes[j] -= weights[i] * products[slots[j], slots[i]]
+            gradient[j] -= weights[i] * products[slots[j], slots[i]]
     for _ in range(20 * t + 200):
-        into, out = 0, -1
+        best, worst = 0, -1
         for j in range(t):
-            if slopes[j] > slopes[into]:
-                into = j
-            if weights[j] > 0 and (out < 0 or slopes[j] < slopes[out]):
-                out = j
-        ascent = slopes[into] - slopes[out]
-        if not ascent > least_ascent:
+            if gradient[j] > gradient[best]:
+                best = j
+            if weights[j] > 0 and (worst < 0 or gradient[j] < gradient[worst]):
+                worst = j
+        ascent = gradient[best] - gradient[worst]
+        if not ascent > min_ascent:
             break
-        first, second = slots[into], slots[out]
-        bend = products[first, first] + products[second, second]
-        bend -= 2 * products[first, second]
-        step = weights[out]
-        if bend > 0:
-            step = min(step, ascent / bend)
-        weights[into] += step
-        weights[out] = weights[out] - step if step < weights[out] else 0.0
+        first, second = slots[best], slots[worst]
+        curvature = products[first, first] + products[second, second]
+        curvature -= 2 * products[first, second]
+        step = weights[worst]
+        if curvature > 0:
+            step = min(step, ascent / curvature)
+        weights[best] += step
+        # exactly 0 after a full step, so that the index leaves the support
+        weights[worst] = weights[worst] - step if step < weights[worst] else 0.0
         for j in range(t):
             row = slots[j]
-            slopes[j] -= step * (products[row, first] - products[row, second])
+            gradient[j] -= step * (products[row, first] - products[row, second])
     mass = 0.0
     for j in range(t):
         mass += weights[j]

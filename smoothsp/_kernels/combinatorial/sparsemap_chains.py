@@ -1,18 +1,17 @@
-"""Sparse mixtures of the outputs of chains, by the active-set method.
+"""SparseMAP of linear chains, by the active-set method.
 
-As ``oracles.SparseMAP``, of which it is the loop: ask for the best output when each
-part it uses costs strength times its share of the mixture, add it, find the best
-weights, drop outputs whose weight is 0. Scores are in units of the strength. With A p
-the share of the mixture that uses each emission, and s the scores, a round computes
+This is the loop of ``oracles.SparseMAP``: decode with linearised scores, add the
+output, solve for the weights, drop outputs of weight 0. Scores are in units of the
+strength. With A p the marginals of the mixture and s the scores, a round computes
 
     y   = argmax s(y) - <A_y, A p>                                   Viterbi
     gap = s(y) - <A_y, A p> - (<s, p> - |A p|^2)
     p   = argmax <s, p> - 1/2 |A p|^2 over the outputs with weight, and y
 
-Viterbi takes all rows in work at once, one in each lane. The quadratic programme is
-solved row by row, with the factor of ``updatable_cholesky``. Labels of outputs are
-stored twice. ``turned`` is by position, then slot: a vector compares y with the labels
-of many outputs. ``entries`` is by slot, then position, for sums over the mixture.
+Viterbi decodes all active rows at once, one in each lane. The quadratic programme is
+solved row by row, with the factor of ``updatable_cholesky``. Labels are stored twice:
+``labels_by_position`` by position, then slot, so that a vector compares y with many
+outputs; ``entries`` by slot, then position, for sums over the mixture.
 """
 
 import numpy as np
@@ -23,173 +22,210 @@ from smoothsp._kernels.combinatorial import updatable_cholesky as faces
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.simd import get_number, put_number, span
 
-# Rows that are searched at once, one in each lane of a vector. A row that is done is
-# replaced by the next.
-TOGETHER = 8
+# Rows decoded at once, one in each lane of a vector. A finished row makes room for the
+# next one.
+ROWS_AT_ONCE = 8
 
 
 @kernel
-def sparsemap(first, last, chain, order, strengths, most, final, rounding, out):
+def sparsemap(
+    first, last, chain, order, strengths, max_calls, add_last, relative_gap, out
+):
     """Fill outputs[B, C, T], -1 where masked, weights[B, C], gap[B] and counts[B].
 
     For the rows ``order[first:last]``; potentials are float64. counts[b] outputs have
-    weight, in no order, the others have 0; -1 where C slots are too few. The best
-    output is searched for 1 + ``most`` times; a gap of ``rounding`` times the largest
-    score is none. ``out`` are the four that are filled, and decodes[B], counted up.
+    positive weight, in any order of slots; counts[b] is -1 if C slots are too few.
+    There are at most ``1 + max_calls`` decodes. A gap below ``relative_gap`` times the
+    largest score counts as 0. ``out`` are these four arrays, and decodes[B], which is
+    counted up.
 
-    A row with counts[b] > 0 starts from its outputs with weight, whose labels are those
-    of the real positions, and saves one search. What the last search finds is added if
-    ``final``, and otherwise serves the gap alone.
+    A row with counts[b] > 0 starts from its outputs with weight, and saves one decode;
+    only their labels at real positions are read. The output of the last decode is added
+    if ``add_last``; otherwise it only gives the gap.
     """
     chain = Chain(*chain)
     emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
     outputs, weights, gap, counts, decodes = out
     B, T, S = emissions.shape
     C = weights.shape[1]
-    G = min(TOGETHER, last - first)
-    shifted, labels, value = (
+    G = min(ROWS_AT_ONCE, last - first)
+    linearised, labels, value = (
         arrays.empty((B, T, S)),
         arrays.empty((B, T), np.int64),
         arrays.empty(B),
     )
-    # rows in work, longest first, and where each keeps its part of the arrays below
-    live, place, idle = (
+    # active rows, longest first, and the index of each in the arrays below
+    active, slot_of_row, free_slots = (
         arrays.empty(G, np.int64),
         arrays.empty(B, np.int64),
         np.arange(G),
     )
-    size, asked, top = (
+    size, oracle_calls, reference_score = (
         arrays.zeros(G, np.int64),
         arrays.zeros(G, np.int64),
         arrays.zeros(G),
     )
-    # slots: first those with weight
+    # slots of the mixture, those with weight first
     slots, p, scores = (
         arrays.empty((G, C), np.int64),
         arrays.empty((G, C)),
         arrays.empty((G, C)),
     )
-    turned, shares = arrays.empty((G, T, C), np.int32), arrays.empty((G, T * S))
-    width = faces.row_of(C)
+    labels_by_position, mean = (
+        arrays.empty((G, T, C), np.int32),
+        arrays.empty((G, T * S)),
+    )
+    width = faces.row_width(C)
     matrices, solutions = arrays.empty((2, G, C * width)), arrays.empty((3, G, width))
     entries = arrays.empty((G, C, T), np.int32)
-    same, column, x = arrays.empty(C, np.int32), arrays.empty(C), arrays.empty(width)
-    count, upcoming = 0, first
+    num_equal, column, x = (
+        arrays.empty(C, np.int32),
+        arrays.empty(C),
+        arrays.empty(width),
+    )
+    count, next_row = 0, first
     while True:
-        while count < G and upcoming < last:
-            b = order[upcoming]
-            upcoming += 1
+        while count < G and next_row < last:
+            b = order[next_row]
+            next_row += 1
             # idle places are a stack: G less the number of rows in work
-            g = idle[G - 1 - count]
-            live[count], place[b] = b, g
+            g = free_slots[G - 1 - count]
+            active[count], slot_of_row[b] = b, g
             count += 1
-            size[g], asked[g] = 0, 0
-            shifted[b] = emissions[b]
+            size[g], oracle_calls[g] = 0, 0
+            linearised[b] = emissions[b]
             for c in range(C):
                 slots[g, c] = c
             if counts[b] > 0:
                 N = lengths[b]
-                path, mine = steps[b, :N], slots[g]
-                size[g] = _list_slots(weights[b], mine, p[g])
+                path, slots_of_row = steps[b, :N], slots[g]
+                size[g] = _list_support(weights[b], slots_of_row, p[g])
                 for a in range(size[g]):
-                    y = outputs[b, mine[a]]
+                    y = outputs[b, slots_of_row[a]]
                     for n in range(N):
-                        turned[g, n, mine[a]] = y[path[n]]
-                        entries[g, mine[a], n] = path[n] * S + y[path[n]]
-                    scores[g, a] = _score(b, chain, path, y, strengths[b])
-                top[g] = scores[g, 0]
-                face = (
+                        labels_by_position[g, n, slots_of_row[a]] = y[path[n]]
+                        entries[g, slots_of_row[a], n] = path[n] * S + y[path[n]]
+                    scores[g, a] = _output_score(b, chain, path, y, strengths[b])
+                # Scores relative to the first output: a constant changes no weights,
+                # and digits remain.
+                reference_score[g] = scores[g, 0]
+                factor = (
                     span(matrices[0, g]), span(matrices[1, g]), span(solutions[0, g]),
                     span(solutions[1, g]), span(solutions[2, g]), width,
                 )  # fmt: skip
                 for a in range(size[g]):
-                    y = outputs[b, mine[a]]
-                    _count_same(turned[g], a, mine, path, y, same)
+                    y = outputs[b, slots_of_row[a]]
+                    _count_equal_labels(
+                        labels_by_position[g], a, slots_of_row, path, y, num_equal
+                    )
                     for e in range(a):
-                        column[e] = same[mine[e]] + 1
+                        column[e] = num_equal[slots_of_row[e]] + 1
+                    # add_column sets the weight of a new output to 0
                     weight = p[g, a]
-                    faces.add(
-                        face, a, p[g], column, N + 1, scores[g, a] - top[g], span(x)
+                    faces.add_column(
+                        factor,
+                        a,
+                        p[g],
+                        column,
+                        N + 1,
+                        scores[g, a] - reference_score[g],
+                        span(x),
                     )
                     p[g, a] = weight
-                size[g] = _settle(face, size[g], p[g], mine, scores[g], span(x))
-                _mix(size[g], p[g], mine, entries[g], N, shares[g])
-                to, given = shifted[b].reshape(-1), emissions[b].reshape(-1)
+                size[g] = _solve_active_set(
+                    factor, size[g], p[g], slots_of_row, scores[g], span(x)
+                )
+                _fill_mean(size[g], p[g], slots_of_row, entries[g], N, mean[g])
+                target, scores_b = linearised[b].reshape(-1), emissions[b].reshape(-1)
                 for e in range(T * S):
-                    to[e] = given[e] - strengths[b] * shares[g, e]
+                    target[e] = scores_b[e] - strengths[b] * mean[g, e]
         if count == 0:
             return
         augmented = Chain(
-            shifted, chain.transitions, chain.start, chain.end, steps, lengths,
+            linearised, chain.transitions, chain.start, chain.end, steps, lengths,
             chain.shared,
         )  # fmt: skip
-        viterbi(0, count, augmented, live, labels, 0.0, labels, value)
-        left = 0
+        viterbi(0, count, augmented, active, labels, 0.0, labels, value)
+        num_left = 0
         for q in range(count):
-            b = live[q]
-            g, strength = place[b], strengths[b]
+            b = active[q]
+            g, strength = slot_of_row[b], strengths[b]
             y, N, k = labels[b], lengths[b], size[g]
             decodes[b] += 1
-            path, mine, own = steps[b, :N], slots[g], outputs[b]
-            score = _score(b, chain, path, y, strength)
-            _count_same(turned[g], k, mine, path, y, same)
+            path, slots_of_row, outputs_b = steps[b, :N], slots[g], outputs[b]
+            score = _output_score(b, chain, path, y, strength)
+            _count_equal_labels(
+                labels_by_position[g], k, slots_of_row, path, y, num_equal
+            )
             if k == 0:
-                top[g], done = score, False
+                reference_score[g], is_done = score, False
             else:
-                asked[g] += 1
-                missing, largest = _gap(
-                    score, y, path, S, k, p[g], scores[g], shares[g]
+                oracle_calls[g] += 1
+                gain, largest = _duality_gap(
+                    score, y, path, S, k, p[g], scores[g], mean[g]
                 )
-                gap[b] = strength * missing
-                # an output that has weight already is no better: what is left is
+                gap[b] = strength * gain
+                # decoding an output that has weight already means convergence up to
                 # rounding
-                done = asked[g] == most and not final
-                done |= not missing > rounding * largest
+                is_done = oracle_calls[g] == max_calls and not add_last
+                # `not >` ends rows with NaN as well
+                is_done |= not gain > relative_gap * largest
                 for a in range(k):
-                    done |= same[mine[a]] == N
-            if done or k == C:
-                counts[b] = k if done else -1
+                    is_done |= num_equal[slots_of_row[a]] == N
+            if is_done or k == C:
+                counts[b] = k if is_done else -1
                 weights[b] = 0.0
                 for a in range(k):
-                    weights[b, mine[a]] = p[g, a]
-                idle[G - 1 - (count - 1 - (q - left))] = g
+                    weights[b, slots_of_row[a]] = p[g, a]
+                free_slots[G - 1 - (count - 1 - (q - num_left))] = g
                 continue
-            c = mine[k]
-            own[c] = y
+            c = slots_of_row[k]
+            outputs_b[c] = y
             for n in range(N):
-                turned[g, n, c] = y[path[n]]
+                labels_by_position[g, n, c] = y[path[n]]
                 entries[g, c, n] = path[n] * S + y[path[n]]
             scores[g, k] = score
             for a in range(k):
-                column[a] = same[mine[a]] + 1
-            face = (
+                column[a] = num_equal[slots_of_row[a]] + 1
+            factor = (
                 span(matrices[0, g]), span(matrices[1, g]), span(solutions[0, g]),
                 span(solutions[1, g]), span(solutions[2, g]), width,
             )  # fmt: skip
-            size[g] = _take(
-                face, k, p[g], mine, scores[g], column, N + 1, score - top[g], x
+            size[g] = _add_output(
+                factor,
+                k,
+                p[g],
+                slots_of_row,
+                scores[g],
+                column,
+                N + 1,
+                score - reference_score[g],
+                x,
             )
-            if final and asked[g] == most:
+            if add_last and oracle_calls[g] == max_calls:
                 counts[b] = size[g]
                 weights[b] = 0.0
                 for a in range(size[g]):
-                    weights[b, mine[a]] = p[g, a]
-                idle[G - 1 - (count - 1 - (q - left))] = g
+                    weights[b, slots_of_row[a]] = p[g, a]
+                free_slots[G - 1 - (count - 1 - (q - num_left))] = g
                 continue
-            _mix(size[g], p[g], mine, entries[g], N, shares[g])
-            to, given = shifted[b].reshape(-1), emissions[b].reshape(-1)
+            _fill_mean(size[g], p[g], slots_of_row, entries[g], N, mean[g])
+            target, scores_b = linearised[b].reshape(-1), emissions[b].reshape(-1)
             for e in range(T * S):
-                to[e] = given[e] - strength * shares[g, e]
-            live[left] = b
-            left += 1
-        count = left
+                target[e] = scores_b[e] - strength * mean[g, e]
+            active[num_left] = b
+            num_left += 1
+        count = num_left
 
 
 @subroutine
-def _score(b, chain, path, y, strength):
-    """Score of labels y, summed in time order, in units of the strength."""
+def _output_score(b, chain, path, y, strength):
+    """Score of labels y in units of the strength, summed in time order.
+
+    The same order for all outputs: equal outputs have equal scores.
+    """
     emissions, transitions, start, end, _, _, shared = chain
     total, i = 0.0, 0
     for n in range(len(path)):
@@ -208,73 +244,83 @@ def _score(b, chain, path, y, strength):
 
 
 @subroutine
-def _count_same(turned, k, slots, path, y, same):
-    """Fill same[c]: at how many positions an output with weight, in slot c, has y.
+def _count_equal_labels(labels_by_position, k, slots, path, y, num_equal):
+    """Fill num_equal[c]: at how many positions the output in slot c agrees with y.
 
-    The inner loop is over slots, whose labels at a position lie side by side.
+    The inner loop is over slots, whose labels at a position are contiguous.
     """
-    most = 0
+    num_slots = 0
     for a in range(k):
-        most = max(most, slots[a] + 1)
-    width, labels, found = turned.shape[1], span(turned), span(same)
-    for c in range(most):
-        put(found, c, np.int32(0))
+        # slots without weight in between are compared, too: no indirection
+        num_slots = max(num_slots, slots[a] + 1)
+    width, labels, counts = (
+        labels_by_position.shape[1],
+        span(labels_by_position),
+        span(num_equal),
+    )
+    for c in range(num_slots):
+        put_number(counts, c, np.int32(0))
     for n in range(len(path)):
         o, label = n * width, np.int32(y[path[n]])
-        for c in range(most):
-            put(found, c, np.int32(get(found, c) + (get(labels, o + c) == label)))
+        for c in range(num_slots):
+            put_number(
+                counts,
+                c,
+                np.int32(get_number(counts, c) + (get_number(labels, o + c) == label)),
+            )
 
 
 @subroutine
-def _gap(score, y, path, S, k, p, scores, shares):
-    """The gain of y over the mixture, to first order; and the size of the scores.
+def _duality_gap(score, y, path, S, k, p, scores, mean):
+    """Frank-Wolfe gap of the mixture, and the magnitude of the scores.
 
     ``s(y) - <A_y, A p> - (<s, p> - |A p|^2)``, in units of the strength.
     """
     for t in path:
-        score -= shares[t * S + y[t]]
-    now, largest = 0.0, 1.0
+        score -= mean[t * S + y[t]]
+    mixture_score, largest = 0.0, 1.0
     for a in range(k):
-        now += p[a] * scores[a]
+        mixture_score += p[a] * scores[a]
         largest = max(largest, 1 + abs(scores[a]))
-    parts = arrays.zeros(8)
-    whole = len(shares) // 8 * 8
-    for e in range(0, whole, 8):
+    # eight partial sums: a vector, in an order that is the same on all processors
+    lanes = arrays.zeros(8)
+    num_full = len(mean) // 8 * 8
+    for e in range(0, num_full, 8):
         for lane in range(8):
-            parts[lane] += shares[e + lane] * shares[e + lane]
-    for e in range(whole, len(shares)):
-        parts[0] += shares[e] * shares[e]
-    return max(score - (now - parts.sum()), 0.0), largest
+            lanes[lane] += mean[e + lane] * mean[e + lane]
+    for e in range(num_full, len(mean)):
+        lanes[0] += mean[e] * mean[e]
+    return max(score - (mixture_score - lanes.sum()), 0.0), largest
 
 
 @subroutine
-def _take(face, k, p, slots, scores, column, whole, score, x):
-    """Add the output in slot ``slots[k]``; return how many outputs have weight."""
+def _add_output(factor, k, p, slots, scores, column, squared_norm, score, x):
+    """Add the output in slot ``slots[k]``; return the number of outputs with weight."""
     x = span(x)
-    k, out = faces.add(face, k, p, column, whole, score, x)
+    k, out = faces.add_column(factor, k, p, column, squared_norm, score, x)
     if out >= 0:
-        _leave(slots, scores, out, k + 1)
-    return _settle(face, k, p, slots, scores, x)
+        _move_slot_to_end(slots, scores, out, k + 1)
+    return _solve_active_set(factor, k, p, slots, scores, x)
 
 
 @subroutine
-def _settle(face, k, p, slots, scores, x):
-    """Find the best weights of k outputs, none below 0; return how many have any."""
+def _solve_active_set(factor, k, p, slots, scores, x):
+    """Solve for the weights of k outputs; return how many are positive."""
     while True:
-        faces.maximum(face, k, x)
-        out = faces.walk(k, p, x)
+        faces.solve_equality(factor, k, x)
+        out = faces.step_to_boundary(k, p, x)
         if out < 0:
             return k
-        faces.remove(face, k, out)
+        faces.remove_column(factor, k, out)
         for a in range(out, k - 1):
             p[a] = p[a + 1]
-        _leave(slots, scores, out, k)
+        _move_slot_to_end(slots, scores, out, k)
         k -= 1
 
 
 @subroutine
-def _list_slots(weights, slots, p):
-    """List slots with weight before those without; return how many there are."""
+def _list_support(weights, slots, p):
+    """List slots with weight before slots without; return the number of the former."""
     k, free = 0, 0
     for c in range(len(weights)):
         if weights[c] > 0:
@@ -288,35 +334,35 @@ def _list_slots(weights, slots, p):
 
 
 @subroutine
-def _leave(slots, scores, out, k):
-    """Move a slot behind the others."""
-    slot = slots[out]
-    for a in range(out, k - 1):
+def _move_slot_to_end(slots, scores, leaving, k):
+    """Move the slot at position ``leaving`` of the first k behind them."""
+    slot = slots[leaving]
+    for a in range(leaving, k - 1):
         slots[a], scores[a] = slots[a + 1], scores[a + 1]
     slots[k - 1] = slot
 
 
 @subroutine
-def _mix(k, p, slots, entries, N, shares):
-    """Fill shares[T S]: the share of the mixture that uses each part."""
-    shares[:] = 0.0
-    T, used, to = entries.shape[1], span(entries), span(shares)
+def _fill_mean(k, p, slots, entries, N, mean):
+    """Fill mean[T S]: marginals of the mixture, ``A p``."""
+    mean[:] = 0.0
+    T, entries_span, mean_span = entries.shape[1], span(entries), span(mean)
     for a in range(k):
         o, weight = slots[a] * T, p[a]
         for n in range(o, o + N):
-            e = get(used, n)
-            put(to, e, get(to, e) + weight)
+            e = get_number(entries_span, n)
+            put_number(mean_span, e, get_number(mean_span, e) + weight)
 
 
 @kernel
 def inner_products(first, last, outputs, counts):
-    """Fill counts[B, K, K]: at how many positions two of outputs[B, K, T] agree."""
+    """Fill counts[B, K, K]: at how many positions outputs[B, K, T] agree."""
     K, T = outputs.shape[1:]
     for b in range(first, last):
         for i in range(K):
             y = outputs[b, i]
             for j in range(i + 1):
-                z, found = outputs[b, j], 0
+                z, count = outputs[b, j], 0
                 for t in range(T):
-                    found += (y[t] == z[t]) & (y[t] >= 0)
-                counts[b, i, j] = counts[b, j, i] = found
+                    count += (y[t] == z[t]) & (y[t] >= 0)
+                counts[b, i, j] = counts[b, j, i] = count

@@ -1,20 +1,26 @@
-"""The best weights of few outputs, as outputs come and go: ``sparsemap_qp``, kept up.
+"""Updated Cholesky factors for the quadratic programme of ``sparsemap_qp``.
 
-Columns y of A are what outputs use, and ``G = A'A + 1 1'``. The weights of k of them
-solve ``G p = s - t 1``, ``1'p = 1``; kept are ``G = U'U``, ``U'^-1 s`` and ``U'^-1 1``,
-which an output more or less changes in O(k^2). A face of at most C outputs is spans
-(upper, lower, inverse, scores, ones, width): U by rows and U' by rows, ``width`` apart,
-one over its diagonal, and the two solutions. Vectors may go beyond what is filled, by
-less than one vector, where nothing is read: ``width`` is ``row_of(C)``, and ``x``, too,
-has so much room.
+Columns of A are indicator vectors of outputs, and ``G = A'A + 1 1'``. The weights of k
+outputs solve ``G p = s - t 1``, ``1'p = 1``. The stored quantities are U with
+``G = U'U``, ``U'^-1 s`` and ``U'^-1 1``. Adding or removing an output updates them in
+O(k^2).
+
+A factor for at most C outputs is a tuple of spans (upper, lower, inverse, scores, ones,
+width): U by rows and U' by rows, both of row length ``width``, the reciprocal diagonal,
+and the two solutions. Vectors may reach beyond the filled entries, by less than one
+vector, where entries are not used. Therefore ``width`` is ``row_width(C)``, and ``x``
+has this length, too.
+
+Source: Golub and Van Loan, "Matrix Computations" (2013), section 6.5.
 """
 
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import get, load, put, splat, store
+from smoothsp._kernels.vectors.simd import get_number, load, put_number, splat, store
 
-# Below this share of its own length, the residual of a column is rounding.
+# A column is linearly dependent if its squared residual is below this fraction of its
+# squared norm.
 DEPENDENT = 1e-12
 
 
@@ -22,164 +28,177 @@ LANES = 8
 
 
 @subroutine
-def row_of(C):
-    """Room for C numbers, and for the vector that begins at the last."""
+def row_width(C):
+    """Length of a row of C numbers plus a vector that begins at the last one."""
     return C + LANES
 
 
 @subroutine
-def add(face, k, p, column, whole, score, x):
-    """Add an output as the k + 1st. Returns how many there are, and who left.
+def add_column(factor, k, weights, column, squared_norm, score, scratch):
+    """Add an output to k; return their new number, and a removed one's position or -1.
 
-    ``column`` is its row of G with the k that are there, ``whole`` that with itself,
-    ``p`` their weights. If it is a mixture of others, weight moves from them to it
-    until one of them has none: that one is removed, and its place returned; else -1.
+    ``column`` are its inner products in G with the k outputs, ``squared_norm`` that
+    with itself, ``weights`` their weights. If it is an affine combination of them,
+    weight moves from them to it until one of them has none, which is then removed.
     """
-    upper, lower, inverse, _, _, width = face
-    _copy(column, k, x)
-    rest = _from_above(upper, width, inverse, k, x)
+    upper, lower, inverse, _, _, width = factor
+    _copy_to_span(column, k, scratch)
+    squared_projection = _forward_substitution(upper, width, inverse, k, scratch)
     out = -1
-    if whole - rest <= DEPENDENT * whole:
-        _from_below(lower, width, inverse, k, x)
+    if squared_norm - squared_projection <= DEPENDENT * squared_norm:
+        _back_substitution(lower, width, inverse, k, scratch)
         out = 0
         for a in range(k):
-            mine, least = get(x, a), get(x, out)
-            if mine > 0 and (least <= 0 or p[a] * least < p[out] * mine):
+            x_a, x_out = get_number(scratch, a), get_number(scratch, out)
+            if x_a > 0 and (x_out <= 0 or weights[a] * x_out < weights[out] * x_a):
                 out = a
-        step = p[out] / get(x, out)
+        step = weights[out] / get_number(scratch, out)
         for a in range(k):
-            p[a] = max(p[a] - step * get(x, a), 0.0)
-        remove(face, k, out)
+            weights[a] = max(weights[a] - step * get_number(scratch, a), 0.0)
+        remove_column(factor, k, out)
         k -= 1
         for a in range(out, k):
-            p[a], column[a] = p[a + 1], column[a + 1]
-        p[k] = step
-        _copy(column, k, x)
-        rest = _from_above(upper, width, inverse, k, x)
+            weights[a], column[a] = weights[a + 1], column[a + 1]
+        weights[k] = step
+        _copy_to_span(column, k, scratch)
+        squared_projection = _forward_substitution(upper, width, inverse, k, scratch)
     else:
-        p[k] = 0.0
-    _append(face, k, x, max(whole - rest, 1e-300), score)
+        weights[k] = 0.0
+    _append_column(
+        factor, k, scratch, max(squared_norm - squared_projection, 1e-300), score
+    )
     return k + 1, out
 
 
 @subroutine
-def _copy(column, k, x):
+def _copy_to_span(source, k, span):
+    """Copy the first k entries of ``source`` to a span."""
     for a in range(k):
-        put(x, a, column[a])
+        put_number(span, a, source[a])
 
 
 @subroutine
-def _append(face, k, x, square, score):
-    upper, lower, inverse, scores, ones, width = face
-    length = np.sqrt(square)
-    one = 1.0
+def _append_column(factor, k, x, squared_residual, score):
+    """Append column k to U, whose entries above the diagonal are ``x``.
+
+    The new entries of both solutions follow by one step of forward substitution.
+    """
+    upper, lower, inverse, scores, ones, width = factor
+    length = np.sqrt(squared_residual)
+    ones_value = 1.0
     for a in range(k):
-        value = get(x, a)
-        put(upper, a * width + k, value)
-        put(lower, k * width + a, value)
-        score -= value * get(scores, a)
-        one -= value * get(ones, a)
-    # what vectors of the row read beyond its end
+        value = get_number(x, a)
+        put_number(upper, a * width + k, value)
+        put_number(lower, k * width + a, value)
+        score -= value * get_number(scores, a)
+        ones_value -= value * get_number(ones, a)
+    # vectors of this row read beyond its end
     store(lower, k * width + k, splat(0.0))
-    put(inverse, k, 1 / length)
-    put(scores, k, score / length)
-    put(ones, k, one / length)
+    put_number(inverse, k, 1 / length)
+    put_number(scores, k, score / length)
+    put_number(ones, k, ones_value / length)
 
 
 @subroutine
-def remove(face, k, out):
-    """Remove the output in place ``out`` of k: rotations make U triangular again."""
-    upper, lower, inverse, scores, ones, width = face
+def remove_column(factor, k, out):
+    """Remove output ``out`` of k: Givens rotations make U triangular again."""
+    upper, lower, inverse, scores, ones, width = factor
     for a in range(k - 1):
         o = a * width
         for b in range(max(a, out) + 1, k):
-            put(upper, o + b - 1, get(upper, o + b))
+            put_number(upper, o + b - 1, get_number(upper, o + b))
     for a in range(out, k - 1):
         first, second = a * width, (a + 1) * width
         # the diagonal entry of the row below is now one to the left
-        here, below = get(upper, first + a), 1 / get(inverse, a + 1)
-        length = np.sqrt(here * here + below * below)
-        cos, sin = here / length, below / length
-        put(inverse, a, 1 / length)
+        diagonal, subdiagonal = (
+            get_number(upper, first + a),
+            1 / get_number(inverse, a + 1),
+        )
+        length = np.sqrt(diagonal * diagonal + subdiagonal * subdiagonal)
+        cos, sin = diagonal / length, subdiagonal / length
+        put_number(inverse, a, 1 / length)
         c, s = splat(cos), splat(sin)
         for b in range(a + 1, k - 1, LANES):
             x, y = load(upper, first + b), load(upper, second + b)
             store(upper, first + b, c * x + s * y)
             store(upper, second + b, c * y - s * x)
-        for pair in (scores, ones):
-            p, q = get(pair, a), get(pair, a + 1)
-            put(pair, a, cos * p + sin * q)
-            put(pair, a + 1, cos * q - sin * p)
+        for solution in (scores, ones):
+            p, q = get_number(solution, a), get_number(solution, a + 1)
+            put_number(solution, a, cos * p + sin * q)
+            put_number(solution, a + 1, cos * q - sin * p)
+    # only columns from ``out`` on have changed
     for b in range(out, k - 1):
         for a in range(b):
-            put(lower, b * width + a, get(upper, a * width + b))
+            put_number(lower, b * width + a, get_number(upper, a * width + b))
 
 
 @subroutine
-def maximum(face, k, x):
-    """Fill x[:k] with the best weights of sum 1, whatever their signs.
+def solve_equality(factor, k, x):
+    """Fill x[:k] with the optimal weights of sum 1, of any sign.
 
     They are ``U^-1 (c - t o)``, with the stored ``c = U'^-1 s`` and ``o = U'^-1 1``.
     Their sum is ``<o, c - t o>``, which gives t. One triangular system is solved.
     """
-    _, lower, inverse, scores, ones, width = face
+    _, lower, inverse, scores, ones, width = factor
     square = mass = 0.0
     for a in range(k):
-        square += get(ones, a) * get(ones, a)
-        mass += get(ones, a) * get(scores, a)
+        square += get_number(ones, a) * get_number(ones, a)
+        mass += get_number(ones, a) * get_number(scores, a)
     t = (mass - 1) / square
     for a in range(k):
-        put(x, a, get(scores, a) - t * get(ones, a))
-    _from_below(lower, width, inverse, k, x)
+        put_number(x, a, get_number(scores, a) - t * get_number(ones, a))
+    _back_substitution(lower, width, inverse, k, x)
 
 
 @subroutine
-def correction(face, k, rest, x):
-    """Fill x[:k] with the change, of sum 0, that takes ``rest[:k]`` away.
+def refine(factor, k, residual, x):
+    """Fill x[:k] with the correction of sum 0 for the residual of ``s - t 1 - G p``.
 
-    But for what is the same for all: ``rest`` is what is left of ``s - G p``.
+    Iterative refinement; ``residual`` is ``s - G p``, and its constant part is ignored.
     """
-    upper, lower, inverse, _, ones, width = face
-    _copy(rest, k, x)
-    _from_above(upper, width, inverse, k, x)
+    upper, lower, inverse, _, ones, width = factor
+    _copy_to_span(residual, k, x)
+    _forward_substitution(upper, width, inverse, k, x)
     square = mass = 0.0
     for a in range(k):
-        square += get(ones, a) * get(ones, a)
-        mass += get(ones, a) * get(x, a)
+        square += get_number(ones, a) * get_number(ones, a)
+        mass += get_number(ones, a) * get_number(x, a)
     for a in range(k):
-        put(x, a, get(x, a) - mass / square * get(ones, a))
-    _from_below(lower, width, inverse, k, x)
+        put_number(x, a, get_number(x, a) - mass / square * get_number(ones, a))
+    _back_substitution(lower, width, inverse, k, x)
 
 
 @subroutine
-def walk(k, p, x):
-    """Move p towards x until a weight is 0.
+def step_to_boundary(k, weights, goal_weights):
+    """Move the weights towards their goal until one reaches 0.
 
-    Returns the place of that output, or -1 if x is reached.
+    Return the position of that output, or -1 if the goal is reached.
     """
-    way, out = 1.0, -1
+    step_size, out = 1.0, -1
     for a in range(k):
-        to = get(x, a)
-        if to <= 0 and p[a] < way * (p[a] - to):
-            way, out = p[a] / (p[a] - to), a
-        elif to <= 0 and out < 0:
+        target = get_number(goal_weights, a)
+        if target <= 0 and weights[a] < step_size * (weights[a] - target):
+            step_size, out = weights[a] / (weights[a] - target), a
+        elif target <= 0 and out < 0:
             out = a
     if out < 0:
         for a in range(k):
-            p[a] = get(x, a)
+            weights[a] = get_number(goal_weights, a)
         return -1
     for a in range(k):
-        p[a] = max(p[a] + way * (get(x, a) - p[a]), 0.0)
+        weights[a] = max(
+            weights[a] + step_size * (get_number(goal_weights, a) - weights[a]), 0.0
+        )
     return out
 
 
 @subroutine
-def _from_above(upper, width, inverse, k, x):
-    """Solve ``U' x = x`` in place; the squared length of the solution."""
+def _forward_substitution(upper, width, inverse, k, x):
+    """Solve ``U' x = b`` in place of b; return the squared norm of the solution."""
     length = 0.0
     for a in range(k):
-        o, value = a * width, get(x, a) * get(inverse, a)
-        put(x, a, value)
+        o, value = a * width, get_number(x, a) * get_number(inverse, a)
+        put_number(x, a, value)
         length += value * value
         v = splat(value)
         for b in range(a + 1, k, LANES):
@@ -188,12 +207,12 @@ def _from_above(upper, width, inverse, k, x):
 
 
 @subroutine
-def _from_below(lower, width, inverse, k, x):
-    """Solve ``U x = x`` in place."""
+def _back_substitution(lower, width, inverse, k, x):
+    """Solve ``U x = b`` in place of b."""
     for a in range(k - 1, -1, -1):
-        o, value = a * width, get(x, a) * get(inverse, a)
-        put(x, a, value)
+        o, value = a * width, get_number(x, a) * get_number(inverse, a)
+        put_number(x, a, value)
         v = splat(value)
-        # beyond the row there are zeros
+        # entries of the row beyond a are zero
         for b in range(0, a, LANES):
             store(x, b, load(x, b) - v * load(lower, o + b))

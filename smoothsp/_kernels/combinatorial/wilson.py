@@ -1,156 +1,185 @@
-"""Exact samples of spanning trees, each with its own stream of random numbers.
+"""Wilson's algorithm: exact samples of dependency trees, each with a seed.
 
-Wilson's walks draw the head of each word j that they visit with probability
+Random walks draw the head of each visited word j with probability
 
     w(i, j) / sum_i w(i, j)
 
-until they meet the tree. A head drawn later replaces the one before it, which erases
-loops. Walks are long where they stay in a cycle with a probability near 1. There
+until they meet the tree. A later head of a word replaces its earlier one, which erases
+loops. Walks are long if they stay in a cycle with probability near 1. In that case
 ``matrix_tree_log_space`` gives P(head of j | heads of the words before), in O(n^3) for
 each word.
 
-With ``single`` walks need the word below the root first: it is drawn by its marginal
-probability. The others then hang below that word, and the root is no head.
+With ``single_root`` the root's child is drawn first, by its marginal probability. The
+other words then form a tree below it, in which the root is no head.
+
+Source: Wilson, "Generating Random Spanning Trees More Quickly than the Cover Time"
+(1996).
 """
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.samples import uniform
+from smoothsp._kernels.circuits.cpu.samples import splitmix64_uniform
 from smoothsp._kernels.combinatorial import matrix_tree_log_space
 from smoothsp._kernels.combinatorial.matrix_tree import (
     LANES,
-    LEAST,
-    adjoint,
+    MIN_LOG_RATIO,
     eliminate,
-    scratch,
-    weights,
+    fill_gradient,
+    fill_weights,
+    make_scratch,
 )
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
-from smoothsp._kernels.vectors.simd import aligned_span, get, put
+from smoothsp._kernels.vectors.simd import aligned_span, get_number, put_number
 
+# increment of splitmix64
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def sample_trees(first, last, arcs, lengths, single, seeds, heads):
+def sample_trees(first, last, arcs, lengths, single_root, seeds, heads):
     """Fill heads[B, draws, n], -1 past the length, from seeds[B, draws].
 
-    By random walks whose loops are erased (Wilson 1996), as long as the walks are
-    expected to be short; else word by word, each head by its chance given the heads
-    before it.
+    By Wilson's walks if their expected number of steps is small; otherwise word by
+    word, each head by its probability given the earlier heads.
     """
     size = arcs.shape[1]
-    room, below, chance = scratch(size), scratch(size), arrays.empty(size)
-    logs, chances = matrix_tree_log_space.scratch(size), arrays.empty((size, size))
-    none, left = arrays.zeros((size, size)), arrays.empty((size, size))
+    scratch, subtree_scratch, root_marginals = (
+        make_scratch(size),
+        make_scratch(size),
+        arrays.empty(size),
+    )
+    logs, marginals = (
+        matrix_tree_log_space.make_scratch(size),
+        arrays.empty((size, size)),
+    )
+    zero_direction, scores_left = arrays.zeros((size, size)), arrays.empty((size, size))
     for b in range(first, last):
         n = lengths[b]
-        _, product = weights(arcs, b, n, single, room)
-        short = False
-        if single:
-            matrix_tree_log_space.of_one(arcs[b], n, True, none, logs, chances)
-            copy(chances[0], chance)
+        _, log_product = fill_weights(arcs, b, n, single_root, scratch)
+        is_short = False
+        if single_root:
+            matrix_tree_log_space.matrix_tree_row(
+                arcs[b], n, True, zero_direction, logs, marginals
+            )
+            copy(marginals[0], root_marginals)
         else:
-            short = _is_short(n, product, room)
+            is_short = _has_short_walks(n, log_product, scratch)
         for i in range(seeds.shape[1]):
             state = np.uint64(seeds[b, i])
-            drawn = heads[b, i]
-            drawn[:] = -1
+            heads_i = heads[b, i]
+            heads_i[:] = -1
             if n == 0:
                 continue
-            lowest = 0
-            if single:
+            first_head = 0
+            if single_root:
                 state += STEP
-                root, lowest = _pick(chance, 1, n, uniform(state)), 1
-                _hang_below(n, root, room, below)
-                short = _is_short(n, product, below)
-                drawn[root - 1] = 0
-            if short:
-                _walk(room, n, lowest, state, drawn)
+                root, first_head = (
+                    _sample_index(root_marginals, 1, n, splitmix64_uniform(state)),
+                    1,
+                )
+                _fill_rerooted_weights(n, root, scratch, subtree_scratch)
+                is_short = _has_short_walks(n, log_product, subtree_scratch)
+                heads_i[root - 1] = 0
+            if is_short:
+                _sample_loop_erased_walks(scratch, n, first_head, state, heads_i)
                 continue
-            drawn[:] = -1
-            copy(arcs[b].ravel(), left.ravel())
+            heads_i[:] = -1
+            copy(arcs[b].ravel(), scores_left.ravel())
             for j in range(1, n + 1):
-                matrix_tree_log_space.of_one(left, n, single, none, logs, chances)
+                # heads drawn so far are fixed by forbidding all other arcs
+                matrix_tree_log_space.matrix_tree_row(
+                    scores_left, n, single_root, zero_direction, logs, marginals
+                )
                 state += STEP
-                h = _pick(chances[:, j].copy(), 0, n, uniform(state))
-                drawn[j - 1] = h
-                for other in range(n + 1):
-                    if other != h:
-                        left[other, j] = -np.inf
+                h = _sample_index(
+                    marginals[:, j].copy(), 0, n, splitmix64_uniform(state)
+                )
+                heads_i[j - 1] = h
+                for other_head in range(n + 1):
+                    if other_head != h:
+                        scores_left[other_head, j] = -np.inf
 
 
 @subroutine
-def _hang_below(n, root, room, below):
-    """Fill weights of the same words as children of one, which stays where it is."""
-    wide = room[1].shape[1] - LANES
-    w, turned = aligned_span(room[0][0]), aligned_span(below[0][0])
+def _fill_rerooted_weights(n, root, scratch, subtree_scratch):
+    """Fill weights with ``root`` as the root: its arcs are in row 0, others are 0."""
+    row_width = scratch[1].shape[1] - LANES
+    w, rerooted = aligned_span(scratch[0][0]), aligned_span(subtree_scratch[0][0])
     for i in range(n + 1):
         for j in range(1, n + 1):
-            inside = i > 0 and i != root and j != root
-            put(turned, i * wide + j, get(w, i * wide + j) if inside else 0.0)
+            in_subtree = i > 0 and i != root and j != root
+            put_number(
+                rerooted,
+                i * row_width + j,
+                get_number(w, i * row_width + j) if in_subtree else 0.0,
+            )
     for j in range(1, n + 1):
-        put(turned, j, get(w, root * wide + j) if j != root else 1.0)
+        put_number(
+            rerooted, j, get_number(w, root * row_width + j) if j != root else 1.0
+        )
 
 
 @subroutine
-def _is_short(n, product, room):
-    """Whether walks from all words take few steps on average.
+def _has_short_walks(n, log_product, scratch):
+    """Whether walks from all words take few steps in expectation.
 
-    Word j is left ``D_j d log Z / d w(0, j)`` times on average, D_j the sum over its
-    heads. The limit grows as n^4, as the work of drawing word by word does.
+    Word j is left ``D_j d log Z / d w(0, j)`` times in expectation, with D_j the sum
+    over its heads. The limit grows as n^4, like the cost of drawing word by word.
     """
-    if not eliminate(n, False, room) - product > LEAST:
+    if not eliminate(n, False, scratch) - log_product > MIN_LOG_RATIO:
         return False
-    adjoint(n, False, room)
-    wide = room[1].shape[1] - LANES
-    w, slopes = aligned_span(room[0][0]), aligned_span(room[0][2])
-    most = 1000.0 + 0.3 * n**4
+    fill_gradient(n, False, scratch)
+    row_width = scratch[1].shape[1] - LANES
+    w, gradient = aligned_span(scratch[0][0]), aligned_span(scratch[0][2])
+    steps_left = 1000.0 + 0.3 * n**4
     for j in range(1, n + 1):
         steps = 0.0
         for i in range(n + 1):
-            steps += get(w, i * wide + j)
-        most -= steps * get(slopes, j)
-    return most > 0
+            steps += get_number(w, i * row_width + j)
+        steps_left -= steps * get_number(gradient, j)
+    return steps_left > 0
 
 
 @subroutine
-def _pick(row, lowest, n, chance):
-    """An index from ``lowest`` to n, by its share of the sum."""
+def _sample_index(row, first, n, u):
+    """Draw an index from ``first`` to n with probability proportional to ``row``."""
     total = 0.0
-    for i in range(lowest, n + 1):
+    for i in range(first, n + 1):
         total += row[i]
-    left, found = chance * total, lowest
-    for i in range(lowest, n + 1):
+    remaining, index = u * total, first
+    for i in range(first, n + 1):
+        # rounding may leave a remainder at the end: only positive entries are returned
         if row[i] > 0:
-            found = i
-            left -= row[i]
-            if left < 0:
+            index = i
+            remaining -= row[i]
+            if remaining < 0:
                 break
-    return found
+    return index
 
 
 @subroutine
-def _walk(room, n, lowest, state, drawn):
-    """Draw heads of the other words, by loop-erased walks to words that have one."""
-    wide, w = room[1].shape[1] - LANES, aligned_span(room[0][0])
-    done = arrays.zeros(n + 1, np.bool_)
-    done[0] = True
+def _sample_loop_erased_walks(scratch, n, first_head, state, heads):
+    """Draw the heads of words without one, by loop-erased walks to the tree."""
+    row_width, w = scratch[1].shape[1] - LANES, aligned_span(scratch[0][0])
+    in_tree = arrays.zeros(n + 1, np.bool_)
+    in_tree[0] = True
     column = arrays.empty(n + 1)
     for j in range(1, n + 1):
-        done[j] = drawn[j - 1] >= 0
+        in_tree[j] = heads[j - 1] >= 0
     for begin in range(1, n + 1):
         j = begin
-        while not done[j]:
+        while not in_tree[j]:
             for i in range(n + 1):
-                column[i] = get(w, i * wide + j)
+                column[i] = get_number(w, i * row_width + j)
             state += STEP
-            drawn[j - 1] = _pick(column, lowest, n, uniform(state))
-            j = drawn[j - 1]
+            heads[j - 1] = _sample_index(
+                column, first_head, n, splitmix64_uniform(state)
+            )
+            j = heads[j - 1]
         j = begin
-        while not done[j]:
-            done[j] = True
-            j = drawn[j - 1]
+        while not in_tree[j]:
+            in_tree[j] = True
+            j = heads[j - 1]

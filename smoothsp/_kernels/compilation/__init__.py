@@ -1,1 +1,1 @@
-"""How kernels are compiled, and when a compiled one is still valid."""
+"""Compilation of kernels with numba, and validity of their cache on disk."""

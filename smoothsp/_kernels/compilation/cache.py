@@ -1,4 +1,4 @@
-"""The cache of a compiled function on disk."""
+"""Disk cache of a compiled function, valid for one hash of its sources."""
 
 import warnings
 from collections.abc import Callable
@@ -53,6 +53,7 @@ class SourceHashCache(FunctionCache):
 
 
 def warn_no_cache(reason: str) -> None:
+    """Warn that compiled kernels are not cached."""
     # the same text each time, so Python shows it once
     warnings.warn(
         f"smoothsp: compiled kernels cannot be cached ({reason}), so each process "

@@ -20,9 +20,9 @@ class ChecksummedFiles(IndexDataCacheFile):
 
     numba does not detect damaged files: a flipped bit raises in every later process, or
     changes machine code. Here a damaged file is renamed and its kernel compiled again.
-    numba also writes the index before the data, and two processes may write at once, so
-    the index may name a file of another signature or of older sources: the stored key
-    is compared.
+    numba also writes the index before the data, and two processes may write at once. So
+    the index may refer to a file of another signature or of older sources; therefore
+    the stored key is compared.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -35,7 +35,7 @@ class ChecksummedFiles(IndexDataCacheFile):
         return None
 
     def _save_index(self, overloads: Any) -> None:
-        # the version is a pickle of its own: another numba's overloads may not unpickle
+        # a separate pickle for the version: overloads of another numba may not unpickle
         version = self._dump(self._version)
         self._write(
             self._index_path, version + self._dump((self._source_stamp, overloads))

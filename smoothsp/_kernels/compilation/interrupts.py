@@ -11,7 +11,7 @@ from typing import Any
 def defer_sigint(enabled: bool = True) -> Iterator[None]:
     """Defer SIGINT (Ctrl-C) until the block is done, if ``enabled``.
 
-    Python delivers signals to the main thread only, so other threads need nothing.
+    Python delivers signals to the main thread only, so others only run the block.
     """
     if not enabled:
         yield

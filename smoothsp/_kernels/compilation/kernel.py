@@ -4,9 +4,9 @@ A **kernel** is a function that Python calls: decorate it with ``@kernel``. It r
 without the GIL, so that threads can share its rows. A **subroutine** is a function that
 only kernels call: decorate it with ``@subroutine``, and it is part of their code.
 
-numba keeps compiled functions on disk and loads one if the file of the function has not
-changed. A kernel also holds code of the files it imports, so here it is loaded only if
-none of these has changed, nor what they import.
+numba stores compiled functions on disk and loads one if the file of the function has
+not changed. A kernel also contains code of the files it imports. So it is loaded only
+if none of its direct and indirect imports has changed.
 
 The cache lies in ``NUMBA_CACHE_DIR`` if that is set, in a folder for each folder of
 sources; else in ``__pycache__`` beside the source; else in numba's folder in the cache
@@ -24,10 +24,10 @@ module, and the modules of ``smoothsp._kernels`` that they import, directly or n
 edit of any of these, even of a comment, invalidates the index. Each file begins with
 the SHA-256 of the rest.
 
-A kernel that is not there may have come with the package: see ``prebuilt``. If it must
-be compiled, the subroutines that it calls are cached, too: another process
-does not compile them again for another kernel. Where no folder is writable, each
-process compiles what it needs.
+If the cache lacks a kernel, a prebuilt one of the package is loaded: see ``prebuilt``.
+If it must be compiled, the subroutines that it calls are cached, too, so that another
+process does not compile them again for another kernel. Without a writable folder, each
+process compiles its kernels.
 """
 
 import gc
@@ -85,10 +85,10 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         return self.as_subroutine._numba_type_
 
     def compile(self, sig: Any) -> Any:
-        # LLVM calls Python back with the machine code: what is raised there is lost,
-        # Ctrl-C too, and numba fails over the code that it then does not have
+        # LLVM passes the machine code to a Python callback: an exception raised there,
+        # such as KeyboardInterrupt, is lost, and numba then fails for lack of the code
         was_enabled = gc.isenabled()
-        gc.disable()  # of all that is made meanwhile, it would find little garbage
+        gc.disable()  # collections take time here, and most new objects stay alive
         try:
             with defer_sigint(), clock.exclude_compilation():
                 return super().compile(sig)

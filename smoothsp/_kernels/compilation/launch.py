@@ -11,15 +11,16 @@ def launch(
 ) -> None:
     """Launch ``num_programs`` programs of a kernel on the device of ``like``.
 
-    Callers pass ``enable_fp_fusion=False``. Threads that hold copies of one sum add its
-    two halves in either order; the sums agree only if both products are rounded.
+    Callers pass ``enable_fp_fusion=False``: threads that hold copies of a sum may add
+    its two products in either order, and with a fused multiply-add, which rounds only
+    one of them, the copies would differ.
     """
     with torch.cuda.device_of(like):
         kernel[(num_programs,)](*args, **options)
 
 
 def triton_version() -> str:
-    """Return the version of Triton, or nothing if it is not installed."""
+    """Return the version of Triton, or "" if it is not installed."""
     try:
         import triton
     except ImportError:

@@ -1,7 +1,7 @@
 """Subroutines: functions called by kernels only, compiled to LLVM bitcode.
 
 numba compiles each function to machine code, for calls from Python, and again inside
-each kernel. A subroutine is compiled to LLVM code only, which saves a quarter of the
+each kernel. A subroutine is compiled to LLVM bitcode only, which saves a quarter of the
 time.
 
     njit         types -> LLVM -> optimised -> machine code, and wrappers for Python
@@ -64,7 +64,7 @@ class Subroutine:
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """The subroutine for numba."""
+        """The numba dispatcher, created on first use."""
         compiled = njit(**self.options)(self.py_func)
         compiled.__class__ = _Dispatcher
         if "pipeline_class" in self.options:

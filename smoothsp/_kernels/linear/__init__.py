@@ -1,1 +1,1 @@
-"""Loops of linear models: sparse features to scores, and the steps of solvers."""
+"""Loops of linear models: scores from sparse features, and steps of solvers."""

@@ -1,20 +1,19 @@
-"""Coordinate descent for least squares with absolute values and squares of weights.
+"""Coordinate descent for the elastic net.
 
     min 1/n |y - X w|^2 + l1 |w|_1 + l2/2 |w|^2
 
-A coordinate is solved for exactly, one after the other: with q_j = 2/n |x_j|^2,
+One coordinate after the other is minimised exactly. With q_j = 2/n |x_j|^2,
 
     w_j <- S(g_j + q_j w_j, l1_j) / (q_j + l2),    S(x, a) = sign(x) max(|x| - a, 0)
 
-Needed is ``g_j = 2/n <x_j, y - X w>``: either from what is left of y, in O(entries of
-x_j), or from products ``2/n X'X`` of all features, which are added to all g whenever a
-weight moves.
+The correlation ``g_j = 2/n <x_j, y - X w>`` comes either from the residual, in O(nnz of
+x_j), or from the Gram matrix ``2/n X'X``; then all g are updated when a weight changes.
 
-A pass is a sweep over all features, then sweeps over those whose weight is not 0 until
-one gets a tenth as far as the first did, ``most`` at most.
+A pass is a sweep over all features, followed by at most ``max_sweeps`` sweeps over
+features of nonzero weight, until one makes a hundredth of the first sweep's progress.
 
 Source: Friedman, Hastie and Tibshirani, "Regularization Paths for Generalized Linear
-Models via Coordinate Descent", sections 2.1 to 2.4.
+Models via Coordinate Descent" (2010), sections 2.1 to 2.4.
 """
 
 import numpy as np
@@ -23,55 +22,62 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm import csr_rows
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.simd import get_number, put_number, span
 
-# Of a weight: moves as small as that are rounding.
-ROUNDING = 4 * 2.0**-52
+# Changes of a weight below this fraction of it are due to rounding.
+MIN_RELATIVE_CHANGE = 4 * 2.0**-52
 
 
 @kernel
 def coordinate_descent(
-    gram, indptr, indices, data, squares, scale, l1, l2, most, zeros, weights,
-    rest, sweeps,
+    gram, indptr, indices, data, squares, scale, l1, l2, max_sweeps, zeros, weights,
+    residual, sweeps,
 ):  # fmt: skip
-    """Make a pass; ``sweeps[0]`` is how many sweeps it took, 0 if nothing moved.
+    """Make a pass; ``sweeps[0]`` is its number of sweeps, 0 if no weight changed.
 
-    ``squares`` are ``2/n |x_j|^2``, ``scale`` is 2/n, and l1 has a number for each
-    weight. ``rest`` is all g if there are products, else ``y - X w``; X is then in CSC.
+    ``squares`` are ``2/n |x_j|^2``, ``scale`` is 2/n, and l1 has an entry per weight.
+    ``residual`` is g if there is a Gram matrix, otherwise ``y - X w``; X is then in
+    CSC.
     """
-    d, whole = len(weights), len(gram) > 0
-    columns, values, left = span(indices), span(data), span(rest)
+    d, has_gram = len(weights), len(gram) > 0
+    columns, values, residual_span = span(indices), span(data), span(residual)
     order = arrays.empty(d, np.int64)
     for j in range(d):
         order[j] = j
     count, first, zero = d, 0.0, zeros[0]
     sweeps[0] = 0
-    for sweep in range(1 + most):
+    for sweep in range(1 + max_sweeps):
         progress = 0.0
         for k in range(count):
             j = order[k]
-            old, bend = weights[j], squares[j] + l2
+            old, curvature = weights[j], squares[j] + l2
             low, high = indptr[j], indptr[j + 1]
-            if whole:
-                g = rest[j]
+            if has_gram:
+                g = residual[j]
             else:
-                g = scale * csr_rows.dot(low, high, columns, values, left, zero)
+                g = scale * csr_rows.dot(
+                    low, high, columns, values, residual_span, zero
+                )
             new = 0.0
-            if bend > 0:
-                new = _shrunk(g + squares[j] * old, l1[j]) / bend
+            # a feature that is 0 throughout keeps weight 0
+            if curvature > 0:
+                new = _soft_threshold(g + squares[j] * old, l1[j]) / curvature
             change = new - old
-            if abs(change) <= ROUNDING * abs(old):
+            if abs(change) <= MIN_RELATIVE_CHANGE * abs(old):
                 continue
             weights[j] = new
-            progress += bend * change * change
-            if whole:
+            # a lower bound of twice the decrease of the objective
+            progress += curvature * change * change
+            if has_gram:
                 for i in range(d):
-                    rest[i] -= change * gram[j, i]
+                    # row j of the symmetric matrix, which is contiguous
+                    residual[i] -= change * gram[j, i]
             else:
-                csr_rows.add_row(low, high, -change, columns, values, left)
+                csr_rows.add_row(low, high, -change, columns, values, residual_span)
         if sweep == 0:
             first, count = progress, 0
             for j in range(d):
+                # features of weight 0 seldom enter between full sweeps
                 if weights[j] != 0:
                     order[count] = j
                     count += 1
@@ -83,8 +89,8 @@ def coordinate_descent(
 
 
 @subroutine(optimise=False)
-def _shrunk(x, l1):
-    """The number x, brought nearer to 0 by l1."""
+def _soft_threshold(x, l1):
+    """``S(x, l1)``: x, moved towards 0 by l1."""
     if x > l1:
         return x - l1
     return x + l1 if x < -l1 else 0.0
@@ -92,12 +98,17 @@ def _shrunk(x, l1):
 
 @kernel
 def add_gram(first, last, d, scale, indptr, indices, data, out):
-    """Add ``scale`` times ``x x'`` for CSR rows first to last: the upper triangle."""
+    """Add the upper triangle of ``scale X'X`` for CSR rows ``first`` to ``last``."""
     columns, values, sums = span(indices), span(data), span(out)
     for i in range(first, last):
         high = indptr[i + 1]
         for e in range(indptr[i], high):
-            x, o = scale * get(values, e), get(columns, e) * d
+            # columns ascend: pairs f >= e are the upper triangle
+            x, o = scale * get_number(values, e), get_number(columns, e) * d
             for f in range(e, high):
-                at = o + get(columns, f)
-                put(sums, at, get(sums, at) + x * get(values, f))
+                position = o + get_number(columns, f)
+                put_number(
+                    sums,
+                    position,
+                    get_number(sums, position) + x * get_number(values, f),
+                )

@@ -1,6 +1,6 @@
-"""The K best labellings of one sequence, over which a maximum is smoothed.
+"""The K best labellings of one sequence, for the maximum smoothed by ``L2``.
 
-The best by Viterbi, the others by lazy enumeration over its prefix scores.
+Viterbi gives the best one; lazy enumeration over its prefix scores gives the rest.
 """
 
 from typing import NamedTuple
@@ -9,12 +9,12 @@ import numpy as np
 
 from smoothsp._kernels.chain.cpu.k_best import Prefixes, k_best
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.viterbi import best_labels
+from smoothsp._kernels.linear.viterbi import viterbi
 from smoothsp._kernels.vectors import arrays
 
 
-class Ranking(NamedTuple):
-    """Scratch: scores as ``ranking`` reads them, K labellings and their weights."""
+class KBestBuffers(NamedTuple):
+    """Scratch: scores as ``chain.cpu.k_best`` reads them, K labellings and weights."""
 
     emissions: np.ndarray
     transitions: np.ndarray
@@ -27,12 +27,12 @@ class Ranking(NamedTuple):
 
 
 @subroutine
-def ranking(longest, S, P, K):
-    """Room for sequences of up to ``longest`` positions."""
+def make_k_best_buffers(longest, S, P, K):
+    """Allocate buffers for sequences of up to ``longest`` positions."""
     steps = arrays.empty((1, longest), np.int64)
     for t in range(longest):
         steps[0, t] = t
-    return Ranking(
+    return KBestBuffers(
         arrays.zeros((1, longest, S)),
         arrays.zeros((1, 1, S, S)),
         steps,
@@ -45,31 +45,34 @@ def ranking(longest, S, P, K):
 
 
 @subroutine
-def few_best(T, S, P, weights, moves, U, M, y, r, space):
-    """Fill ``r.labels``, best first, with their scores ``r.z``; return how many."""
-    # Viterbi turns U into prefix scores, but enumeration needs the scores as well
+def k_best_labellings(T, S, P, weights, transition_offset, U, M, y, buffers, scratch):
+    """Fill ``labels``, best first, and their scores z; return their number."""
+    # Viterbi turns U into prefix scores, but enumeration needs the scores as well.
     for t in range(T):
         for j in range(S):
-            r.emissions[0, t, j] = U[t * P + j]
+            buffers.emissions[0, t, j] = U[t * P + j]
     if T > 1:
         for i in range(S):
             for j in range(S):
-                r.columns[j * P + i] = weights[moves + i * P + j]
-    best_labels(T, S, weights, moves, P, U, M, y)
+                # transposed: enumeration reads the transitions into a label together
+                buffers.columns[j * P + i] = weights[transition_offset + i * P + j]
+    viterbi(T, S, weights, transition_offset, P, U, M, y)
     for t in range(T):
-        r.labels[0, 0, t] = y[t]
-    r.valid[0, 0] = True
-    parts = (r.emissions, r.transitions, r.steps, True)
-    out = r.labels, r.valid, r.z.reshape(1, len(r.z))
-    k_best(0, T, 0, Prefixes(*parts, r.columns, U, P), space, out)
+        buffers.labels[0, 0, t] = y[t]
+    buffers.valid[0, 0] = True
+    potentials = (buffers.emissions, buffers.transitions, buffers.steps, True)
+    out = buffers.labels, buffers.valid, buffers.z.reshape(1, len(buffers.z))
+    k_best(0, T, 0, Prefixes(*potentials, buffers.columns, U, P), scratch, out)
     count = 0
-    for k in range(len(r.z)):
-        if not r.valid[0, k]:
+    for k in range(len(buffers.z)):
+        # fewer than K labellings exist for short sequences
+        if not buffers.valid[0, k]:
             break
-        z = r.emissions[0, 0, r.labels[0, k, 0]]
+        # recomputed in float64 from the scores, in time order
+        z = buffers.emissions[0, 0, buffers.labels[0, k, 0]]
         for t in range(1, T):
-            i, j = r.labels[0, k, t - 1], r.labels[0, k, t]
-            z += r.columns[j * P + i] + r.emissions[0, t, j]
-        r.z[k] = z
+            i, j = buffers.labels[0, k, t - 1], buffers.labels[0, k, t]
+            z += buffers.columns[j * P + i] + buffers.emissions[0, t, j]
+        buffers.z[k] = z
         count += 1
     return count

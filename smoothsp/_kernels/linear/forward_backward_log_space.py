@@ -1,7 +1,7 @@
-"""The sums of ``linear.forward_backward`` in logarithms: slow, and never out of range.
+"""Forward-backward of one sequence in log space: slow, and never out of range.
 
-They stand beside ``chain.cpu.laws``, which would add seconds of compilation to the
-first fit of every solver.
+Calling ``chain.cpu.forward_backward_float64`` would add seconds of compilation to the
+first fit of each solver.
 """
 
 import math
@@ -12,10 +12,23 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @subroutine
-def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
-    """As ``sums``: N holds ``log a``, then marginals; X ``log b``; R terms of one sum.
+def forward_backward_log_space(
+    T,
+    S,
+    P,
+    weights,
+    transition_offset,
+    mu,
+    U,
+    log_beta,
+    terms_scratch,
+    marginals,
+    edges,
+):
+    """Fill ``marginals`` and ``edges`` as ``forward_backward``; return mu log Z.
 
-    Forwards, backwards, then marginals of pairs and of positions, with a and b not
+    ``log_beta`` becomes ``log b``; ``terms_scratch`` holds the terms of one sum.
+    Forward, backward, then marginals of pairs and of positions, with a and b not
     normalised:
 
         log a_t(j)     = U(t, j) / mu + log sum_i exp(log a_{t-1}(i) + A(i, j) / mu)
@@ -25,60 +38,68 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
                              - log Z)
         P(y_t = j)     = exp(log a_t(j) + log b_t(j) - log Z)
 
-    The terms of a sum are collected in R first, since the largest is subtracted before
-    any exponential. Sequences seldom come here, so the loops are scalar.
+    Few sequences need log space, so the loops are scalar.
     """
-    total = log_messages(T, S, P, weights, moves, mu, U, X, R, N)
+    total = fill_log_messages(
+        T, S, P, weights, transition_offset, mu, U, log_beta, terms_scratch, marginals
+    )
     edges[:] = 0.0
     for t in range(1, T):
         for i in range(S):
-            before = N[(t - 1) * P + i] - total
+            before = marginals[(t - 1) * P + i] - total
             for j in range(S):
-                step = weights[moves + i * P + j] / mu
-                after = U[t * P + j] / mu + X[t * P + j]
+                step = weights[transition_offset + i * P + j] / mu
+                after = U[t * P + j] / mu + log_beta[t * P + j]
                 edges[i * P + j] += math.exp(before + step + after)
     for t in range(T):
         for j in range(S):
-            N[t * P + j] = math.exp(N[t * P + j] + X[t * P + j] - total)
+            marginals[t * P + j] = math.exp(
+                marginals[t * P + j] + log_beta[t * P + j] - total
+            )
         for j in range(S, P):
-            N[t * P + j] = 0.0
+            marginals[t * P + j] = 0.0
     return mu * total
 
 
 @subroutine
-def log_messages(T, S, P, weights, moves, mu, U, X, R, N):
-    """Fill N with ``log a`` and X with ``log b``, and return ``log Z``, all as above.
+def fill_log_messages(
+    T, S, P, weights, transition_offset, mu, U, log_beta, terms_scratch, marginals
+):
+    """Fill ``marginals`` with ``log a``, ``log_beta`` with ``log b``; return ``log Z``.
 
-    R has room for the terms of one sum.
+    ``terms_scratch`` holds the terms of one sum.
     """
     for t in range(T):
         for j in range(S):
-            here = U[t * P + j] / mu
+            log_alpha = U[t * P + j] / mu
             if t > 0:
                 for i in range(S):
-                    step = weights[moves + i * P + j] / mu
-                    R[i] = N[(t - 1) * P + i] + step
-                here += _log_sum(S, R)
-            N[t * P + j] = here
+                    step = weights[transition_offset + i * P + j] / mu
+                    # terms are collected first: the largest is subtracted before
+                    # exponentials
+                    terms_scratch[i] = marginals[(t - 1) * P + i] + step
+                log_alpha += _log_sum(S, terms_scratch)
+            marginals[t * P + j] = log_alpha
     for i in range(S):
-        X[(T - 1) * P + i] = 0.0
+        log_beta[(T - 1) * P + i] = 0.0
     for t in range(T - 1, 0, -1):
         for i in range(S):
             for j in range(S):
-                step = weights[moves + i * P + j] / mu
-                R[j] = step + U[t * P + j] / mu + X[t * P + j]
-            X[(t - 1) * P + i] = _log_sum(S, R)
+                step = weights[transition_offset + i * P + j] / mu
+                terms_scratch[j] = step + U[t * P + j] / mu + log_beta[t * P + j]
+            log_beta[(t - 1) * P + i] = _log_sum(S, terms_scratch)
     for j in range(S):
-        R[j] = N[(T - 1) * P + j]
-    return _log_sum(S, R)
+        terms_scratch[j] = marginals[(T - 1) * P + j]
+    return _log_sum(S, terms_scratch)
 
 
 @subroutine
 def _log_sum(S, x):
-    """``log sum_j exp(x_j)``; -inf if all are."""
+    """``log sum_j exp(x_j)``; -inf if all terms are."""
     top = -np.inf
     for j in range(S):
         top = max(top, x[j])
+    # -inf - (-inf) would be NaN
     if top == -np.inf:
         return top
     total = 0.0

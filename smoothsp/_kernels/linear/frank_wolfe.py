@@ -1,15 +1,16 @@
-"""Block-coordinate Frank-Wolfe over sequences: the loops that a solver calls.
+"""Block-coordinate Frank-Wolfe over sequences: visits, gaps and the primal weights.
 
 Without a box, the dual of ``lambda / 2 |w|^2 + sum_i s_i H_i(w)`` is
 
     max over alpha   sum_i ell_i - lambda / 2 |sum_i w_i|^2
 
-with ell_i and w_i as in ``directions``. Each visit moves one block alpha_i and at once
-the weights, so visits run one after the other. Kernels that take a range of sequences
-do not move weights. Threads can share the sequences, except where all add to one v.
+with ell_i and w_i as in ``directions``. Each visit changes one block alpha_i and the
+weights, so that visits are sequential. Kernels with a range of sequences do not change
+weights; threads may share the sequences, unless all add to one v.
 
-Arguments: s sequences, rules the settings, p weights, d dual variables, x inner
-products of words, q stored labellings, k scratch, r direction, c counters.
+Source: Lacoste-Julien, Jaggi, Schmidt and Pletscher, "Block-Coordinate Frank-Wolfe
+Optimization for Structural SVMs" (2013); Osokin et al., "Minding the Gaps for Block
+Frank-Wolfe Optimization of Structured SVMs" (2016).
 """
 
 from smoothsp._kernels.compilation.kernel import kernel
@@ -17,27 +18,29 @@ from smoothsp._kernels.linear.directions import (
     Direction,
     Duals,
     Primal,
-    add_direction,
-    no_direction,
-    slope,
-    towards,
+    add_direction_features,
+    frank_wolfe_direction,
+    linear_term,
+    make_direction,
 )
-from smoothsp._kernels.linear.frank_wolfe_steps import Counters, StepRule, visit
+from smoothsp._kernels.linear.frank_wolfe_steps import Counters, StepRule, try_bcfw_step
 from smoothsp._kernels.linear.sampling_tree import fill_tree, sample_leaf, set_leaf
 from smoothsp._kernels.linear.sequences import (
     Sequences,
-    cost_of,
     gold_score,
+    labelling_cost,
+    loss_augmented_labels,
+    make_scratch,
     score_sequence,
-    scratch,
-    share,
-    worst_labels,
+    sequence_weight,
 )
 from smoothsp._kernels.linear.squared_norm import GramCache, fill_gram
-from smoothsp._kernels.linear.tied_weights import add_one_to_rest, add_word_label
+from smoothsp._kernels.linear.tied_weights import (
+    add_to_transition_entry,
+    add_word_features_for_label,
+)
 from smoothsp._kernels.linear.working_sets import (
     WorkingSets,
-    marginals_from_slots,
     shrink_towards_gold,
 )
 
@@ -54,7 +57,6 @@ __all__ = [
     "exact_gaps",
     "fill_gram",
     "fill_tree",
-    "marginals_of_all",
     "primal_from_dual",
     "shrink_towards_gold",
     "visit_by_gap",
@@ -63,102 +65,158 @@ __all__ = [
 
 
 @kernel
-def visit_in_order(order, s, rules, p, d, x, q, c):
-    """A step on each of ``order``; how many it came to before the store was full."""
-    k, r = scratch(s), no_direction(s)
+def visit_in_order(order, sequences, rule, primal, duals, gram, working_sets, counters):
+    """Make steps on sequences ``order`` until a pool is full; return their number."""
+    scratch, direction = make_scratch(sequences), make_direction(sequences)
     for m in range(len(order)):
-        if not visit(s, order[m], rules, p, d, x, q, k, r, c):
+        if not try_bcfw_step(
+            sequences,
+            order[m],
+            rule,
+            primal,
+            duals,
+            gram,
+            working_sets,
+            scratch,
+            direction,
+            counters,
+        ):
             return m
     return len(order)
 
 
 @kernel
-def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
-    """Steps on sequences drawn in proportion to their gaps as they are estimated.
+def visit_by_gap(
+    uniforms, floor, tree, sequences, rule, primal, duals, gram, working_sets, counters
+):
+    """Make steps on sequences sampled in proportion to their estimated gaps.
 
     A draw descends the tree of sums. After the step the new estimate replaces its leaf,
-    and the sums above are computed again. Both take ``O(log n)``.
+    and the sums above it are recomputed. Both take ``O(log n)``.
 
-    Ends when the estimates sum to ``floor`` or less; how many steps it came to.
+    Stop when the estimates sum to ``floor`` or less, or a pool is full. Return the
+    number of steps.
     """
-    k, r = scratch(s), no_direction(s)
+    scratch, direction = make_scratch(sequences), make_direction(sequences)
     for m in range(len(uniforms)):
+        # the root is the sum of all estimates
         if tree[1] <= floor:
             return m
         i = sample_leaf(tree, uniforms[m])
-        if not visit(s, i, rules, p, d, x, q, k, r, c):
+        if not try_bcfw_step(
+            sequences,
+            i,
+            rule,
+            primal,
+            duals,
+            gram,
+            working_sets,
+            scratch,
+            direction,
+            counters,
+        ):
             return m
-        set_leaf(tree, i, d.gap_estimates[i])
+        set_leaf(tree, i, duals.gap_estimates[i])
     return len(uniforms)
 
 
 @kernel
-def exact_gaps(first, last, s, w, d, gaps, hinges):
-    """Fill the exact gap and the hinge of each sequence at w; nothing moves.
+def exact_gaps(first, last, sequences, w, duals, gaps, hinges):
+    """Fill the exact gap and the hinge of each sequence at w; weights stay.
 
     With y the labels that attain ``max_y cost(y) + <w, phi(y)>`` and D = mu - e_y, the
-    gap is ``s_i (cost(y) - slope(D)) - ell_i``. Of the words, only those where mu and
-    y differ are summed.
+    gap is ``s_i (cost(y) - linear_term(D)) - ell_i``. Only words at which mu and y
+    differ are summed.
     """
-    k, r = scratch(s), no_direction(s)
+    scratch, direction = make_scratch(sequences), make_direction(sequences)
     for i in range(first, last):
-        tail = score_sequence(s, i, w, k)
-        worst = worst_labels(s, i, tail, k)
-        hinges[i] = s.loss_scales[i] * max(worst - gold_score(s, i, tail, k), 0.0)
-        count = towards(s, i, d, k.y, 0, r)
-        gain = cost_of(s, i, k.y, 0) - slope(s, i, tail, k.E, r, count)
-        gaps[i] = max(share(s, i) * gain - d.ell[i], 0.0)
+        transition_weights = score_sequence(sequences, i, w, scratch)
+        worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        # the gold labelling competes, too: negative only by rounding
+        hinges[i] = sequences.loss_scales[i] * max(
+            worst - gold_score(sequences, i, transition_weights, scratch), 0.0
+        )
+        num_active = frank_wolfe_direction(sequences, i, duals, scratch.y, 0, direction)
+        gain = labelling_cost(sequences, i, scratch.y, 0) - linear_term(
+            sequences, i, transition_weights, scratch.E, direction, num_active
+        )
+        gaps[i] = max(sequence_weight(sequences, i) * gain - duals.ell[i], 0.0)
 
 
 @kernel
-def primal_from_dual(first, last, s, lam, d, v):
+def primal_from_dual(first, last, sequences, lam, duals, v):
     """Add ``w_i`` of each sequence to v, from the marginals.
 
     ``w_i = -s_i X'D / lambda`` with D = mu less the gold labels.
     """
-    r = no_direction(s)
+    direction = make_direction(sequences)
     for i in range(first, last):
-        count = towards(s, i, d, s.labels, s.offsets[i], r)
-        if count:
-            add_direction(s, i, r, count, -share(s, i) / lam, v)
+        num_active = frank_wolfe_direction(
+            sequences, i, duals, sequences.labels, sequences.offsets[i], direction
+        )
+        if num_active:
+            add_direction_features(
+                sequences,
+                i,
+                direction,
+                num_active,
+                -sequence_weight(sequences, i) / lam,
+                v,
+            )
 
 
 @kernel
-def marginals_of_all(first, last, s, q, d):
-    """Dual variables from the weights of stored labellings."""
-    for i in range(first, last):
-        marginals_from_slots(s, i, q, d)
-
-
-@kernel
-def add_subgradients(first, last, s, w, scale, v, losses, hinges):
+def add_subgradients(first, last, sequences, w, scale, v, losses, hinges):
     """``v += scale (phi(gold) - phi(y))`` for the worst y of each sequence at w.
 
-    Fills what they cost, and their hinges. All of it is times the sequence's weight.
+    Fill ``losses`` with the costs of y, and ``hinges``. All are weighted by
+    loss_scales.
     """
-    k = scratch(s)
+    scratch = make_scratch(sequences)
     for i in range(first, last):
-        tail = score_sequence(s, i, w, k)
-        worst = worst_labels(s, i, tail, k)
-        hinges[i] = s.loss_scales[i] * max(worst - gold_score(s, i, tail, k), 0.0)
-        losses[i] = s.loss_scales[i] * cost_of(s, i, k.y, 0)
-        a = scale * s.loss_scales[i]
-        o = s.offsets[i]
-        T = s.offsets[i + 1] - o
+        transition_weights = score_sequence(sequences, i, w, scratch)
+        worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        hinges[i] = sequences.loss_scales[i] * max(
+            worst - gold_score(sequences, i, transition_weights, scratch), 0.0
+        )
+        losses[i] = sequences.loss_scales[i] * labelling_cost(
+            sequences, i, scratch.y, 0
+        )
+        a = scale * sequences.loss_scales[i]
+        o = sequences.offsets[i]
+        T = sequences.offsets[i + 1] - o
         for t in range(T):
-            gold, y = s.labels[o + t], k.y[t]
+            gold, y = sequences.labels[o + t], scratch.y[t]
+            # features of equal labels cancel
             if gold != y:
-                add_word_label(s, o + t, a, gold, v)
-                add_word_label(s, o + t, -a, y, v)
-        if s.transition_offset >= 0:
+                add_word_features_for_label(sequences, o + t, a, gold, v)
+                add_word_features_for_label(sequences, o + t, -a, y, v)
+        if sequences.transition_offset >= 0:
             for t in range(1, T):
-                gold = s.labels[o + t - 1] * s.P + s.labels[o + t]
-                add_one_to_rest(s, s.transition_offset + gold, a, v)
-                add_one_to_rest(
-                    s, s.transition_offset + k.y[t - 1] * s.P + k.y[t], -a, v
+                gold = (
+                    sequences.labels[o + t - 1] * sequences.P + sequences.labels[o + t]
                 )
-        if s.start_offset >= 0 and T > 0:
-            add_one_to_rest(s, s.start_offset + s.labels[o], a, v)
-            add_one_to_rest(s, s.start_offset + k.y[0], -a, v)
-            add_one_to_rest(s, s.end_offset + s.labels[o + T - 1], a, v)
-            add_one_to_rest(s, s.end_offset + k.y[T - 1], -a, v)
+                add_to_transition_entry(
+                    sequences, sequences.transition_offset + gold, a, v
+                )
+                add_to_transition_entry(
+                    sequences,
+                    sequences.transition_offset
+                    + scratch.y[t - 1] * sequences.P
+                    + scratch.y[t],
+                    -a,
+                    v,
+                )
+        if sequences.start_offset >= 0 and T > 0:
+            add_to_transition_entry(
+                sequences, sequences.start_offset + sequences.labels[o], a, v
+            )
+            add_to_transition_entry(
+                sequences, sequences.start_offset + scratch.y[0], -a, v
+            )
+            add_to_transition_entry(
+                sequences, sequences.end_offset + sequences.labels[o + T - 1], a, v
+            )
+            add_to_transition_entry(
+                sequences, sequences.end_offset + scratch.y[T - 1], -a, v
+            )

@@ -1,4 +1,4 @@
-"""What compiled loops over sequences are given: data, one record; scratch, another.
+"""Records of sequences and scratch, and loss-augmented decoding of one sequence.
 
 The hinge of sequence i, in the order of computation:
 
@@ -7,9 +7,9 @@ The hinge of sequence i, in the order of computation:
     worst   = max_y sum_t U(t, y_t) + A(y_{t-1}, y_t)            Viterbi
     hinge   = worst - <w, phi(gold)>
 
-E is kept beside U, as the score of the gold labels and slopes are read from it. All
-rows have P numbers, S labels up to whole vectors. Scratch is for one sequence and is
-used again for the next.
+E is stored beside U, since the gold score and gradients are computed from it. Rows have
+P numbers, S labels padded to whole vectors. Scratch is for one sequence and is reused
+for the next.
 """
 
 from typing import NamedTuple
@@ -19,24 +19,29 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import labelling_score
-from smoothsp._kernels.linear.tied_weights import rest, room_of_rest, score_words
+from smoothsp._kernels.linear.tied_weights import (
+    fill_position_scores,
+    gather_transition_weights,
+    make_transition_buffer,
+)
 from smoothsp._kernels.linear.viterbi import (
-    add_costs,
-    best_labels,
-    without_costs,
+    fill_loss_augmented_scores,
+    fill_scores,
+    viterbi,
 )
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
 
 class Sequences(NamedTuple):
-    """Sequences, their gold labels, what a wrong label costs, and what each counts.
+    """Sequences, their gold labels, costs of wrong labels, and weights.
 
-    The cost of sequence i is multiplied by ``scales[i]``, its whole loss by
+    The cost of sequence i is multiplied by ``scales[i]``, its loss by
     ``loss_scales[i]``. ``offsets[i]`` is its first position, ``offsets[n]`` the end of
-    the last. ``moves``, ``start`` and ``end`` say where weights are (see
-    ``linear.sparse_scores``), ``longest`` how many positions a sequence has at most,
-    and ``table``, empty or not, which parts share weights (see ``linear.parts``).
+    the last one. ``transition_offset``, ``start_offset`` and ``end_offset`` are
+    positions in the weights (see ``sparse_scores``). ``max_length`` is the largest
+    number of positions. ``tied_index`` maps parts to weights they share, or is empty
+    (see ``tied_weights``).
     """
 
     indptr: np.ndarray
@@ -59,114 +64,148 @@ class Sequences(NamedTuple):
 class Scratch(NamedTuple):
     """Rows of P numbers for each position of one sequence, and a labelling.
 
-    ``rest`` has rows for A, start and end where parts share weights.
+    ``transition_weights`` has rows for A, start and end if parts share weights.
     """
 
     E: np.ndarray
     U: np.ndarray
     M: np.ndarray
     y: np.ndarray
-    rest: np.ndarray
+    transition_weights: np.ndarray
 
 
 @subroutine(optimise=False)
-def scratch(s):
-    """Room for the longest sequence; a cache line begins where a row does."""
-    size = s.max_length * s.P
-    room = arrays.zeros(3 * size + 8)
-    past = -(room.ctypes.data // 8) % 8
+def make_scratch(sequences):
+    """Allocate scratch for the longest sequence, aligned to cache lines."""
+    size = sequences.max_length * sequences.P
+    buffer = arrays.zeros(3 * size + 8)
+    padding = -(buffer.ctypes.data // 8) % 8
     return Scratch(
-        room[past : past + size],
-        room[past + size : past + 2 * size],
-        room[past + 2 * size : past + 3 * size],
-        arrays.zeros(s.max_length, np.int32),
-        room_of_rest(s),
+        buffer[padding : padding + size],
+        buffer[padding + size : padding + 2 * size],
+        buffer[padding + 2 * size : padding + 3 * size],
+        arrays.zeros(sequences.max_length, np.int32),
+        make_transition_buffer(sequences),
     )
 
 
 @subroutine(optimise=False)
-def score_sequence(s, i, weights, k):
-    """Fill ``k.E`` for sequence i; return where A, start and end are."""
-    score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
-    return rest(s, 1.0, weights, weights, k.rest)
+def score_sequence(sequences, i, weights, scratch):
+    """Fill E for sequence i; return the array that holds A, start and end."""
+    fill_position_scores(
+        sequences, sequences.offsets[i], sequences.offsets[i + 1], weights, scratch.E
+    )
+    return gather_transition_weights(
+        sequences, 1.0, weights, weights, scratch.transition_weights
+    )
 
 
 @subroutine(optimise=False)
-def worst_labels(s, i, tail, k):
-    """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
+def loss_augmented_labels(sequences, i, transition_weights, scratch):
+    """Fill y with the labelling of highest cost plus score; return this sum.
 
-    ``k.E`` holds the scores of the sequence, ``tail`` A, start and end.
+    E holds the scores of the sequence, ``transition_weights`` A, start and end.
     """
-    o = s.offsets[i]
-    T = s.offsets[i + 1] - o
-    add_costs(
-        k.E,
+    o = sequences.offsets[i]
+    T = sequences.offsets[i + 1] - o
+    fill_loss_augmented_scores(
+        scratch.E,
         T,
-        s.labels,
+        sequences.labels,
         o,
-        s.costs,
-        s.scales[i],
-        tail,
-        s.start_offset,
-        s.end_offset,
-        s.P,
-        k.U,
+        sequences.costs,
+        sequences.scales[i],
+        transition_weights,
+        sequences.start_offset,
+        sequences.end_offset,
+        sequences.P,
+        scratch.U,
     )
-    return best_labels(T, s.S, tail, s.transition_offset, s.P, k.U, k.M, k.y)
+    return viterbi(
+        T,
+        sequences.S,
+        transition_weights,
+        sequences.transition_offset,
+        sequences.P,
+        scratch.U,
+        scratch.M,
+        scratch.y,
+    )
 
 
 @subroutine(optimise=False)
-def gold_score(s, i, tail, k):
-    """The score of the gold labels of sequence i, whose scores are in ``k.E``."""
-    o = s.offsets[i]
-    T = s.offsets[i + 1] - o
+def gold_score(sequences, i, transition_weights, scratch):
+    """Return the score of the gold labels of sequence i, from its scores E."""
+    o = sequences.offsets[i]
+    T = sequences.offsets[i + 1] - o
     return labelling_score(
-        k.E,
+        scratch.E,
         T,
-        s.labels,
+        sequences.labels,
         o,
-        tail,
-        s.transition_offset,
-        s.start_offset,
-        s.end_offset,
-        s.P,
+        transition_weights,
+        sequences.transition_offset,
+        sequences.start_offset,
+        sequences.end_offset,
+        sequences.P,
     )
 
 
 @subroutine(optimise=False)
-def cost_of(s, i, y, o):
-    """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sequence i."""
-    first = s.offsets[i]
+def labelling_cost(sequences, i, y, labels_offset):
+    """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[labels_offset:]``."""
+    first = sequences.offsets[i]
     cost = 0.0
-    for t in range(s.offsets[i + 1] - first):
-        cost += s.costs[s.labels[first + t] * s.P + y[o + t]]
-    return s.scales[i] * cost
+    for t in range(sequences.offsets[i + 1] - first):
+        cost += sequences.costs[
+            sequences.labels[first + t] * sequences.P + y[labels_offset + t]
+        ]
+    return sequences.scales[i] * cost
 
 
 @subroutine(optimise=False)
-def share(s, i):
+def sequence_weight(sequences, i):
     """``s_i = loss_scales[i] / n``, the weight of sequence i in the mean loss."""
-    return s.loss_scales[i] / (len(s.offsets) - 1)
+    return sequences.loss_scales[i] / (len(sequences.offsets) - 1)
 
 
 @kernel
-def structured_hinges(first, last, s, weights, out):
-    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not times a weight."""
-    k = scratch(s)
+def structured_hinges(first, last, sequences, weights, out):
+    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not weighted."""
+    scratch = make_scratch(sequences)
     for i in range(first, last):
-        tail = score_sequence(s, i, weights, k)
-        worst = worst_labels(s, i, tail, k)
-        out[i] = max(worst - gold_score(s, i, tail, k), 0.0)
+        transition_weights = score_sequence(sequences, i, weights, scratch)
+        worst = loss_augmented_labels(sequences, i, transition_weights, scratch)
+        # the gold labelling is among all y: negative only by rounding
+        out[i] = max(worst - gold_score(sequences, i, transition_weights, scratch), 0.0)
 
 
 @kernel
-def decode(first, last, s, weights, labels, scores):
+def decode(first, last, sequences, weights, labels, scores):
     """Fill the best labelling of each sequence, by Viterbi, and its score."""
-    k = scratch(s)
+    scratch = make_scratch(sequences)
     for i in range(first, last):
-        tail = score_sequence(s, i, weights, k)
-        o = s.offsets[i]
-        T = s.offsets[i + 1] - o
-        without_costs(k.E, T, s.S, tail, s.start_offset, s.end_offset, s.P, k.U)
-        scores[i] = best_labels(T, s.S, tail, s.transition_offset, s.P, k.U, k.M, k.y)
-        copy(k.y[:T], labels[o : o + T])
+        transition_weights = score_sequence(sequences, i, weights, scratch)
+        o = sequences.offsets[i]
+        T = sequences.offsets[i + 1] - o
+        fill_scores(
+            scratch.E,
+            T,
+            sequences.S,
+            transition_weights,
+            sequences.start_offset,
+            sequences.end_offset,
+            sequences.P,
+            scratch.U,
+        )
+        scores[i] = viterbi(
+            T,
+            sequences.S,
+            transition_weights,
+            sequences.transition_offset,
+            sequences.P,
+            scratch.U,
+            scratch.M,
+            scratch.y,
+        )
+        copy(scratch.y[:T], labels[o : o + T])

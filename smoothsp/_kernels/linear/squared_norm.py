@@ -1,16 +1,16 @@
-"""``||X'D||^2``, the squared length of what a change of one sequence does to W.
+"""``||X'D||^2``, the squared norm of the change of W by one sequence's direction.
 
-X has a row of features x_t for each word t, D a row of S numbers. A sequence is treated
-in one of two ways:
+X has a row of features x_t for each word t, D a row of S numbers. There are two
+formulas:
 
-    with G(t, u) = <x_t, x_u>, computed once and kept:
+    with the Gram matrix G(t, u) = <x_t, x_u>, computed once and stored:
         sum_t <D_t, 2 sum_{u<t} G(t, u) D_u + G(t, t) D_t>
     without:
         r_f = sum_t x(t, f) D_t for each feature f,   then sum_f <r_f, r_f>
 
-The first costs T^2 / 2 rows of D, the second a row for each entry of X: sequences with
-few words for their entries have products. Only rows ``moved`` of D are visited. G is
-symmetric, so only its lower triangle is kept, row after row.
+The first costs T^2 / 2 rows of D, the second a row per entry of X. Sequences with few
+words relative to their entries have a Gram matrix. Only the ``active`` rows of D are
+visited. G is symmetric: its lower triangle is stored, row after row.
 """
 
 from typing import NamedTuple
@@ -19,79 +19,96 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.sparse_scores import V, entry
-from smoothsp._kernels.vectors.simd import fma, get, load, splat, splat_at, store
+from smoothsp._kernels.linear.sparse_scores import V, splat_entry
+from smoothsp._kernels.vectors.simd import fma, get_number, load, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
 class GramCache(NamedTuple):
-    """Inner products of the words of each sequence, and places for features.
+    """Gram matrices of the words of sequences, and scratch of features.
 
-    Those of sequence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
-    ``at[i]`` is -1 where a sequence has none. ``place`` is -1 for every feature and
-    ``rows`` is room for those of one sequence. Where parts share weights, ``rows`` has
-    a number for every weight instead, all 0 (see ``directions.length``).
+    G(t, u) of sequence i is ``gram[gram_offsets[i] + t (t + 1) / 2 + u]`` for u up to
+    t; ``gram_offsets[i]`` is -1 if it has none. ``feature_slot`` is -1 for each
+    feature, and ``rows`` is scratch for those of one sequence. If parts share weights,
+    ``rows`` has a zero for each weight instead (see ``directions.quadratic_term``).
     """
 
     gram: np.ndarray
-    at: np.ndarray
-    place: np.ndarray
+    gram_offsets: np.ndarray
+    feature_slot: np.ndarray
     rows: np.ndarray
 
 
 @kernel
-def fill_gram(first, last, s, at, gram):
-    """Fill ``gram`` with ``<x_t, x_u>``, u up to t, where sequences have products."""
+def fill_gram(first, last, sequences, gram_offsets, gram):
+    """Fill ``gram`` with ``<x_t, x_u>``, u up to t, for sequences with an offset."""
     for i in range(first, last):
-        if at[i] < 0:
+        if gram_offsets[i] < 0:
             continue
-        o = s.offsets[i]
-        g = at[i]
-        for t in range(o, s.offsets[i + 1]):
+        o = sequences.offsets[i]
+        g = gram_offsets[i]
+        for t in range(o, sequences.offsets[i + 1]):
             for u in range(o, t + 1):
-                gram[g] = _product(s, t, u)
+                gram[g] = _word_inner_product(sequences, t, u)
                 g += 1
 
 
 @subroutine(optimise=False)
-def _product(s, t, u):
-    """``<x_t, x_u>``: indices of both rows ascend, so one pass merges them."""
-    a, b = s.indptr[t], s.indptr[u]
+def _word_inner_product(sequences, t, u):
+    """``<x_t, x_u>``: indices of both rows ascend, so that one pass merges them."""
+    a, b = sequences.indptr[t], sequences.indptr[u]
     total = 0.0
-    while a < s.indptr[t + 1] and b < s.indptr[u + 1]:
-        f, g = s.indices[a], s.indices[b]
+    while a < sequences.indptr[t + 1] and b < sequences.indptr[u + 1]:
+        f, g = sequences.indices[a], sequences.indices[b]
         if f == g:
-            total += np.float64(s.values[a]) * np.float64(s.values[b])
+            total += np.float64(sequences.values[a]) * np.float64(sequences.values[b])
+        # branchless merge: equal features advance both
         a += f <= g
         b += g <= f
     return total
 
 
 @subroutine(optimise=False)
-def squared_length(s, i, x, D, moved, count):
-    """``||X'D||^2`` for sequence i, of whose rows D only ``moved[:count]`` count."""
-    if x.at[i] >= 0:
-        return _by_products(x.gram, x.at[i], D, moved, count, s.P)
-    return _by_features(s, s.offsets[i], x.place, x.rows, D, moved, count)
+def squared_norm_of_features(sequences, i, gram_cache, D, active, num_active):
+    """``||X'D||^2`` for the first ``num_active`` rows ``active`` of sequence i."""
+    if gram_cache.gram_offsets[i] >= 0:
+        return _squared_norm_from_gram(
+            gram_cache.gram,
+            gram_cache.gram_offsets[i],
+            D,
+            active,
+            num_active,
+            sequences.P,
+        )
+    return _squared_norm_from_rows(
+        sequences,
+        sequences.offsets[i],
+        gram_cache.feature_slot,
+        gram_cache.rows,
+        D,
+        active,
+        num_active,
+    )
 
 
 @subroutine(optimise=False)
-def _by_products(gram, at, D, moved, count, P):
-    """Sum the first formula; the loop over labels is outside.
+def _squared_norm_from_gram(gram, gram_offset, D, active, num_active, P):
+    """Evaluate the first formula, with the loop over labels outside.
 
-    So the inner sums over u stay in registers, four vectors of labels at a time.
+    Inner sums over u thus stay in registers, four vectors of labels at a time.
     """
-    zero, two = splat(0.0), splat(2.0)
+    zero, double = splat(0.0), splat(2.0)
     total = zero
-    for m in range(count):
-        t = moved[m]
-        g = at + t * (t + 1) // 2
+    for m in range(num_active):
+        t = active[m]
+        # row t of the lower triangle
+        g = gram_offset + t * (t + 1) // 2
         j = 0
         while j + 4 * V <= P:
             a = b = c = d = zero
             for k in range(m):
-                o = moved[k] * P + j
-                x = splat_at(gram, g + moved[k])
+                o = active[k] * P + j
+                x = splat_at(gram, g + active[k])
                 a = fma(x, load(D, o), a)
                 b = fma(x, load(D, o + V), b)
                 c = fma(x, load(D, o + 2 * V), c)
@@ -99,49 +116,52 @@ def _by_products(gram, at, D, moved, count, P):
             x, o = splat_at(gram, g + t), t * P + j
             p, q = load(D, o), load(D, o + V)
             r, u = load(D, o + 2 * V), load(D, o + 3 * V)
-            p = p * fma(two, a, x * p)
-            q = q * fma(two, b, x * q)
-            r = r * fma(two, c, x * r)
-            u = u * fma(two, d, x * u)
+            p = p * fma(double, a, x * p)
+            q = q * fma(double, b, x * q)
+            r = r * fma(double, c, x * r)
+            u = u * fma(double, d, x * u)
             total = total + ((p + q) + (r + u))
             j += 4 * V
         while j < P:
             a = zero
             for k in range(m):
-                a = fma(splat_at(gram, g + moved[k]), load(D, moved[k] * P + j), a)
+                a = fma(splat_at(gram, g + active[k]), load(D, active[k] * P + j), a)
             p = load(D, t * P + j)
-            total = fma(p, fma(two, a, splat_at(gram, g + t) * p), total)
+            total = fma(p, fma(double, a, splat_at(gram, g + t) * p), total)
             j += V
     return reduce_sum(total)
 
 
 @subroutine(optimise=False)
-def _by_features(s, first, place, rows, D, moved, count):
-    """Sum the second formula; ``place[f]`` is the row of r_f, in order of appearance.
+def _squared_norm_from_rows(
+    sequences, first, feature_slot, rows, D, active, num_active
+):
+    """Evaluate the second formula; feature_slot[f] is the row of r_f.
 
-    The rows of one sequence are contiguous, and the first write to a row replaces it.
-    So nothing is cleared but the places of its own features.
+    Rows are in order of appearance and contiguous, and the first write to a row
+    replaces it. Only the slots of the sequence's features are reset.
     """
     zero = splat(0.0)
     used = 0
-    for m in range(count):
-        t = first + moved[m]
-        for e in range(s.indptr[t], s.indptr[t + 1]):
-            f = s.indices[e]
-            fresh = place[f] < 0
-            if fresh:
-                place[f] = used
+    for m in range(num_active):
+        t = first + active[m]
+        for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
+            f = sequences.indices[e]
+            is_new = feature_slot[f] < 0
+            if is_new:
+                feature_slot[f] = used
                 used += 1
-            o, p = place[f] * s.P, moved[m] * s.P
-            x = entry(s.values, e)
-            for j in range(0, s.P, V):
-                before = zero if fresh else load(rows, o + j)
+            # rows r_f are contiguous, however far apart the features are
+            o, p = feature_slot[f] * sequences.P, active[m] * sequences.P
+            x = splat_entry(sequences.values, e)
+            for j in range(0, sequences.P, V):
+                before = zero if is_new else load(rows, o + j)
                 store(rows, o + j, fma(x, load(D, p + j), before))
     total = zero
-    for o in range(0, used * s.P, V):
+    for o in range(0, used * sequences.P, V):
         total = fma(load(rows, o), load(rows, o), total)
-    for m in range(count):
-        t = first + moved[m]
-        for e in range(s.indptr[t], s.indptr[t + 1]):
-            place[get(s.indices, e)] = -1
+    for m in range(num_active):
+        t = first + active[m]
+        for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
+            feature_slot[get_number(sequences.indices, e)] = -1
     return reduce_sum(total)

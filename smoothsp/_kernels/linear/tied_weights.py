@@ -1,10 +1,10 @@
-"""Scores of the parts of sequences, and parts added to the weights, by address.
+"""Scores and feature updates of sequences whose parts may share weights.
 
-A part is a number ``r P + j`` in rows as ``linear.sparse_scores`` has them: label j of
-feature r, then of the rows of A, start and end. Without a ``s.table`` this is also the
-place of its weight. With one, ``s.table`` has the place of each part, several may share
-it, ``weights`` has no other rows, and A, start and end are collected into rows of their
-own, where ``s.moves``, ``s.start`` and ``s.end`` point.
+A part is a number ``r P + j`` in the rows of ``sparse_scores``: label j of feature r,
+then of the rows of A, start and end. Without ``tied_index`` it is also the index of its
+weight. Otherwise ``tied_index`` has the weight of each part, and several parts may have
+the same. ``weights`` then has no other rows; A, start and end are gathered into rows at
+``transition_offset``, ``start_offset`` and ``end_offset``.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import (
     V,
-    add_one_label,
-    add_position,
+    add_position_features,
+    add_position_features_for_label,
     score_positions,
 )
 from smoothsp._kernels.vectors import arrays
@@ -21,119 +21,167 @@ from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 
 @subroutine(optimise=False)
-def sharing(s):
+def has_tied_weights(sequences):
     """Whether parts share weights."""
-    return len(s.tied_index) > 0
+    return len(sequences.tied_index) > 0
 
 
 @subroutine(optimise=False)
-def score_words(s, first, last, weights, E):
+def fill_position_scores(sequences, first, last, weights, E):
     """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
-    if not sharing(s):
-        score_positions(first, last, s.indptr, s.indices, s.values, weights, s.P, E)
+    if not has_tied_weights(sequences):
+        score_positions(
+            first,
+            last,
+            sequences.indptr,
+            sequences.indices,
+            sequences.values,
+            weights,
+            sequences.P,
+            E,
+        )
         return
     for t in range(first, last):
-        o = (t - first) * s.P
-        for j in range(s.P):
+        o = (t - first) * sequences.P
+        for j in range(sequences.P):
             E[o + j] = 0.0
-        for e in range(s.indptr[t], s.indptr[t + 1]):
-            f, x = s.indices[e] * s.P, np.float64(s.values[e])
-            for j in range(s.S):
-                E[o + j] += x * weights[s.tied_index[f + j]]
+        for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
+            f, x = sequences.indices[e] * sequences.P, np.float64(sequences.values[e])
+            for j in range(sequences.S):
+                # gathers: tied weights are not contiguous in j
+                E[o + j] += x * weights[sequences.tied_index[f + j]]
 
 
 @subroutine(optimise=False)
-def add_word(s, t, a, D, o, weights):
-    """Add ``a x(t, f) D(j)`` to the weight of each f and j, with the row D at o."""
-    if not sharing(s):
-        add_position(t, s.indptr, s.indices, s.values, a, D, o, s.P, weights)
+def add_word_features(sequences, t, a, D, o, weights):
+    """Add ``a x(t, f) D(j)`` to the weight of each f and j, with the row D at ``o``."""
+    if not has_tied_weights(sequences):
+        add_position_features(
+            t,
+            sequences.indptr,
+            sequences.indices,
+            sequences.values,
+            a,
+            D,
+            o,
+            sequences.P,
+            weights,
+        )
         return
-    for e in range(s.indptr[t], s.indptr[t + 1]):
-        f, x = s.indices[e] * s.P, a * np.float64(s.values[e])
-        for j in range(s.S):
-            weights[s.tied_index[f + j]] += x * D[o + j]
+    for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
+        f, x = sequences.indices[e] * sequences.P, a * np.float64(sequences.values[e])
+        for j in range(sequences.S):
+            # scalar: two parts of a vector may share a weight
+            weights[sequences.tied_index[f + j]] += x * D[o + j]
 
 
 @subroutine(optimise=False)
-def add_word_label(s, t, a, j, weights):
+def add_word_features_for_label(sequences, t, a, j, weights):
     """Add ``a x(t, f)`` to the weight of each f and one label j."""
-    if not sharing(s):
-        add_one_label(t, s.indptr, s.indices, s.values, a, j, s.P, weights)
+    if not has_tied_weights(sequences):
+        add_position_features_for_label(
+            t,
+            sequences.indptr,
+            sequences.indices,
+            sequences.values,
+            a,
+            j,
+            sequences.P,
+            weights,
+        )
         return
-    for e in range(s.indptr[t], s.indptr[t + 1]):
-        weights[s.tied_index[s.indices[e] * s.P + j]] += a * s.values[e]
+    for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
+        weights[sequences.tied_index[sequences.indices[e] * sequences.P + j]] += (
+            a * sequences.values[e]
+        )
 
 
 @subroutine(optimise=False)
-def room_of_rest(s):
-    """Room for the rows of A, start and end, where they have to be collected."""
-    rows = s.S if s.transition_offset >= 0 else 0
-    rows += 2 if s.start_offset >= 0 else 0
-    return arrays.zeros(rows * s.P if sharing(s) else 0)
+def make_transition_buffer(sequences):
+    """Allocate rows for A, start and end, if they have to be gathered."""
+    num_rows = sequences.S if sequences.transition_offset >= 0 else 0
+    num_rows += 2 if sequences.start_offset >= 0 else 0
+    return arrays.zeros(num_rows * sequences.P if has_tied_weights(sequences) else 0)
 
 
 @subroutine(optimise=False)
-def _before(s):
-    """Parts of features: those of A, start and end come after."""
-    rows = s.S if s.transition_offset >= 0 else 0
-    rows += 2 if s.start_offset >= 0 else 0
-    return len(s.tied_index) - rows * s.P
+def _num_feature_weights(sequences):
+    """Number of parts of features, which precede those of A, start and end."""
+    num_rows = sequences.S if sequences.transition_offset >= 0 else 0
+    num_rows += 2 if sequences.start_offset >= 0 else 0
+    return len(sequences.tied_index) - num_rows * sequences.P
 
 
 @subroutine(optimise=False)
-def rest(s, scale, weights, tail, room):
-    """A, start and end: ``tail``, or room, filled with ``scale`` times the weights."""
-    if not sharing(s):
-        return tail
-    first = _before(s)
-    for o in range(0, len(room), s.P):
-        for j in range(s.S):
-            room[o + j] = scale * weights[s.tied_index[first + o + j]]
-    return room
+def gather_transition_weights(sequences, scale, weights, transition_weights, buffer):
+    """Return A, start and end: the array itself, or the gathered, scaled rows.
+
+    Without tied weights, ``scale`` is not applied: these weights have none.
+    """
+    if not has_tied_weights(sequences):
+        return transition_weights
+    first = _num_feature_weights(sequences)
+    for row in range(0, len(buffer), sequences.P):
+        for j in range(sequences.S):
+            buffer[row + j] = scale * weights[sequences.tied_index[first + row + j]]
+    return buffer
 
 
 @subroutine(optimise=False)
-def add_to_rest(s, rows, part, a, x, o, weights):
-    """Add a times ``rows`` rows of x at o to A, start or end, from ``part`` on."""
-    if sharing(s):
-        first = _before(s) + part
-        for r in range(0, rows * s.P, s.P):
-            for j in range(s.S):
-                weights[s.tied_index[first + r + j]] += a * x[o + r + j]
+def add_to_transition_rows(
+    sequences, num_rows, offset, a, values, values_offset, weights
+):
+    """Add ``a`` times ``num_rows`` rows of ``values`` to A, start or end.
+
+    Rows begin at ``values_offset``, those of the weights at ``offset``.
+    """
+    if has_tied_weights(sequences):
+        first = _num_feature_weights(sequences) + offset
+        for row in range(0, num_rows * sequences.P, sequences.P):
+            for j in range(sequences.S):
+                weights[sequences.tied_index[first + row + j]] += (
+                    a * values[values_offset + row + j]
+                )
         return
     step = splat(a)
-    for q in range(0, rows * s.P, V):
-        p = part + q
-        store(weights, p, fma(step, load(x, o + q), load(weights, p)))
+    for q in range(0, num_rows * sequences.P, V):
+        target = offset + q
+        store(
+            weights,
+            target,
+            fma(step, load(values, values_offset + q), load(weights, target)),
+        )
 
 
 @subroutine(optimise=False)
-def add_one_to_rest(s, part, a, weights):
-    """Add a to one weight of A, start or end."""
-    if sharing(s):
-        weights[s.tied_index[_before(s) + part]] += a
+def add_to_transition_entry(sequences, offset, a, weights):
+    """Add ``a`` to one weight of A, start or end."""
+    if has_tied_weights(sequences):
+        weights[sequences.tied_index[_num_feature_weights(sequences) + offset]] += a
     else:
-        weights[part] += a
+        weights[offset] += a
 
 
 @subroutine(optimise=False)
-def sum_of_squares(s, first, moved, count, sums):
-    """Of ``sums`` at the places of the words ``moved`` and of A, start and end.
+def squared_norm_then_clear(sequences, first, active, count, sums):
+    """Squared norm of ``sums`` at the weights of active words, A, start and end.
 
-    They are 0 afterwards, so that each counts once.
+    Each sum is set to 0 when it is counted, so that a shared weight counts once.
     """
     total = 0.0
     for m in range(count):
-        t = first + moved[m]
-        for e in range(s.indptr[t], s.indptr[t + 1]):
-            f = s.indices[e] * s.P
-            for j in range(s.S):
-                place = s.tied_index[f + j]
-                total += sums[place] * sums[place]
-                sums[place] = 0.0
-    for o in range(_before(s), len(s.tied_index), s.P):
-        for j in range(s.S):
-            place = s.tied_index[o + j]
-            total += sums[place] * sums[place]
-            sums[place] = 0.0
+        t = first + active[m]
+        for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
+            f = sequences.indices[e] * sequences.P
+            for j in range(sequences.S):
+                weight_index = sequences.tied_index[f + j]
+                total += sums[weight_index] * sums[weight_index]
+                sums[weight_index] = 0.0
+    for o in range(
+        _num_feature_weights(sequences), len(sequences.tied_index), sequences.P
+    ):
+        for j in range(sequences.S):
+            weight_index = sequences.tied_index[o + j]
+            total += sums[weight_index] * sums[weight_index]
+            sums[weight_index] = 0.0
     return total

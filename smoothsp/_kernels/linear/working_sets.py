@@ -1,4 +1,4 @@
-"""Labellings that a sequence has met, with their weights in its dual variable.
+"""Working sets: stored labellings of sequences, with their weights in the dual.
 
 For the labellings y_k of sequence i, of weights alpha_k that sum to 1,
 
@@ -6,11 +6,11 @@ For the labellings y_k of sequence i, of weights alpha_k that sum to 1,
     mu   = sum_k alpha_k e_{y_k},    ell = s_i sum_k alpha_k loss(k)
 
 Pools are flat and shared by all sequences, so that a step adds slots without
-allocating. Where a pool is full the step is not made, and the caller enlarges the pool.
+allocating. If a pool is full, the step is not made, and the caller enlarges the pool.
 
-Sequence i has ``size[i]`` of ``room[i]`` slots from ``slot[i]`` on; slot k has the
-labels ``labels[word[i] + k T:]``. Where a sequence needs more slots it moves to the end
-of the pool, whose rest is ``used``: words and slots.
+Sequence i has ``size[i]`` of ``room[i]`` slots, from ``slot[i]`` on. Slot k has the
+labels ``labels[word[i] + k T:]``. A sequence that needs more slots moves to the end of
+the pools; ``used`` are the used lengths of labels and of slots.
 """
 
 from typing import NamedTuple
@@ -19,17 +19,17 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.sequences import cost_of, share
+from smoothsp._kernels.linear.sequences import labelling_cost, sequence_weight
 from smoothsp._kernels.linear.sparse_scores import labelling_score
 from smoothsp._kernels.vectors.arrays import copy
 
-# Steps leave pairs of labellings whose h are equal but for rounding, which is not to
-# choose between them: the first slot wins.
-TIE = 1e-10
+# Differences of h below this are ties: rounding must not choose between labellings. The
+# first slot wins.
+TIE_TOLERANCE = 1e-10
 
 
 class WorkingSets(NamedTuple):
-    """Pools; ``alpha`` weights, ``loss`` costs, ``h`` cost plus score less gold."""
+    """Pools; ``alpha`` weights, ``loss`` costs, ``h`` cost plus score margin."""
 
     labels: np.ndarray
     alpha: np.ndarray
@@ -43,175 +43,215 @@ class WorkingSets(NamedTuple):
 
 
 @subroutine(optimise=False)
-def has_room(s, i, q, most):
-    """Make room for one more slot; False if the pool is full, and then nothing changed.
+def try_reserve_slot(sequences, i, working_sets, max_labellings):
+    """Reserve one more slot; return False, without changes, if the pool is full.
 
-    Above ``most`` it grows by 8 slots only: labellings that have weight may not be
-    dropped, others would have been dropped first.
+    The capacity doubles up to ``max_labellings``, then grows by 8 slots: labellings
+    with weight cannot be dropped, and others would have been.
     """
-    if q.size[i] < q.room[i]:
+    if working_sets.size[i] < working_sets.room[i]:
         return True
-    T = s.offsets[i + 1] - s.offsets[i]
-    size, room = q.size[i], 2 * q.room[i] if q.room[i] < most else q.room[i] + 8
-    words, slots = q.used[0], q.used[1]
-    if words + room * T > len(q.labels) or slots + room > len(q.alpha):
+    T = sequences.offsets[i + 1] - sequences.offsets[i]
+    size, capacity = (
+        working_sets.size[i],
+        2 * working_sets.room[i]
+        if working_sets.room[i] < max_labellings
+        else working_sets.room[i] + 8,
+    )
+    labels_end, slots_end = working_sets.used[0], working_sets.used[1]
+    if labels_end + capacity * T > len(
+        working_sets.labels
+    ) or slots_end + capacity > len(working_sets.alpha):
         return False
-    a, b = q.word[i], q.slot[i]
-    # h is not copied: each visit fills it again
-    copy(q.labels[a : a + size * T], q.labels[words : words + size * T])
+    a, b = working_sets.word[i], working_sets.slot[i]
+    # h is not copied, since each visit fills it
+    copy(
+        working_sets.labels[a : a + size * T],
+        working_sets.labels[labels_end : labels_end + size * T],
+    )
     for k in range(size):
-        q.alpha[slots + k] = q.alpha[b + k]
-        q.loss[slots + k] = q.loss[b + k]
-    q.word[i], q.slot[i], q.room[i] = words, slots, room
-    q.used[0] = words + room * T
-    q.used[1] = slots + room
+        working_sets.alpha[slots_end + k] = working_sets.alpha[b + k]
+        working_sets.loss[slots_end + k] = working_sets.loss[b + k]
+    working_sets.word[i], working_sets.slot[i], working_sets.room[i] = (
+        labels_end,
+        slots_end,
+        capacity,
+    )
+    working_sets.used[0] = labels_end + capacity * T
+    working_sets.used[1] = slots_end + capacity
     return True
 
 
 @subroutine(optimise=False)
-def score_slots(s, i, w, E, base, q):
-    """Fill ``h = loss + score - base`` of each slot; ``base`` is the gold score.
+def score_slots(sequences, i, w, E, gold, working_sets):
+    """Fill ``h = loss + score - gold`` of each slot; ``gold`` is the gold score.
 
-    In O(T) a slot, where Viterbi takes ``O(T S^2)``.
+    O(T) per slot, whereas Viterbi takes ``O(T S^2)``.
     """
-    T = s.offsets[i + 1] - s.offsets[i]
-    for k in range(q.size[i]):
-        o = q.word[i] + k * T
+    T = sequences.offsets[i + 1] - sequences.offsets[i]
+    for k in range(working_sets.size[i]):
+        o = working_sets.word[i] + k * T
         score = labelling_score(
-            E, T, q.labels, o, w, s.transition_offset, s.start_offset, s.end_offset, s.P
+            E,
+            T,
+            working_sets.labels,
+            o,
+            w,
+            sequences.transition_offset,
+            sequences.start_offset,
+            sequences.end_offset,
+            sequences.P,
         )
-        q.h[q.slot[i] + k] = q.loss[q.slot[i] + k] + score - base
+        working_sets.h[working_sets.slot[i] + k] = (
+            working_sets.loss[working_sets.slot[i] + k] + score - gold
+        )
 
 
 @subroutine(optimise=False)
-def best_slot(i, q):
-    """The first slot with the largest h."""
-    b, best = q.slot[i], 0
-    for k in range(1, q.size[i]):
-        if q.h[b + k] > q.h[b + best] + TIE:
+def first_best_slot(i, working_sets):
+    """Return the first slot with the largest h."""
+    b, best = working_sets.slot[i], 0
+    for k in range(1, working_sets.size[i]):
+        if working_sets.h[b + k] > working_sets.h[b + best] + TIE_TOLERANCE:
             best = k
     return best
 
 
 @subroutine(optimise=False)
-def slot_as_good(i, h, q):
-    """The first slot whose labels are worth h but for rounding, or -1."""
-    for k in range(q.size[i]):
-        if q.h[q.slot[i] + k] >= h - TIE:
+def find_tied_slot(i, h, working_sets):
+    """Return the first slot whose h is at least this one, up to rounding, or -1."""
+    for k in range(working_sets.size[i]):
+        if working_sets.h[working_sets.slot[i] + k] >= h - TIE_TOLERANCE:
             return k
     return -1
 
 
 @subroutine(optimise=False)
-def away_slot(i, q):
-    """The first slot with the smallest h among those with weight."""
-    b, worst = q.slot[i], -1
-    for k in range(q.size[i]):
-        lower = worst < 0 or q.h[b + k] < q.h[b + worst] - TIE
-        if lower and q.alpha[b + k] > 0.0:
+def away_slot(i, working_sets):
+    """Return the first slot with the smallest h among those of positive weight."""
+    b, worst = working_sets.slot[i], -1
+    for k in range(working_sets.size[i]):
+        is_lower = (
+            worst < 0
+            or working_sets.h[b + k] < working_sets.h[b + worst] - TIE_TOLERANCE
+        )
+        if is_lower and working_sets.alpha[b + k] > 0.0:
             worst = k
     return worst
 
 
 @subroutine(optimise=False)
-def put_labels(s, i, y, h, most, weighed, q):
-    """The slot of labels y, which gets one if it had none.
+def store_labels(sequences, i, y, h, max_labellings, with_weights, working_sets):
+    """Return the slot of labels y, added if they were not stored.
 
-    At ``most`` slots the one with the smallest h is replaced, or if weights are kept
-    the smallest of those without weight, if there are any.
+    With ``max_labellings`` slots, the slot of smallest h is replaced. With weights,
+    only slots of weight 0 are, if there are any.
     """
-    T = s.offsets[i + 1] - s.offsets[i]
-    o, b = q.word[i], q.slot[i]
-    for k in range(q.size[i]):
-        same = True
+    T = sequences.offsets[i + 1] - sequences.offsets[i]
+    o, b = working_sets.word[i], working_sets.slot[i]
+    for k in range(working_sets.size[i]):
+        is_same = True
         for t in range(T):
-            if q.labels[o + k * T + t] != y[t]:
-                same = False
+            if working_sets.labels[o + k * T + t] != y[t]:
+                is_same = False
                 break
-        if same:
-            q.h[b + k] = h
+        if is_same:
+            working_sets.h[b + k] = h
             return k
     k = -1
-    if q.size[i] >= most:
-        for m in range(q.size[i]):
-            free = not weighed or q.alpha[b + m] == 0.0
-            if free and (k < 0 or q.h[b + m] < q.h[b + k]):
+    if working_sets.size[i] >= max_labellings:
+        for m in range(working_sets.size[i]):
+            # a labelling with weight is part of mu and cannot be dropped
+            is_free = not with_weights or working_sets.alpha[b + m] == 0.0
+            if is_free and (k < 0 or working_sets.h[b + m] < working_sets.h[b + k]):
                 k = m
     if k < 0:
-        k = np.int64(q.size[i])
-        q.size[i] += 1
+        k = np.int64(working_sets.size[i])
+        working_sets.size[i] += 1
     for t in range(T):
-        q.labels[o + k * T + t] = y[t]
-    q.alpha[b + k] = 0.0
-    q.h[b + k] = h
-    q.loss[b + k] = cost_of(s, i, q.labels, o + k * T)
+        working_sets.labels[o + k * T + t] = y[t]
+    working_sets.alpha[b + k] = 0.0
+    working_sets.h[b + k] = h
+    working_sets.loss[b + k] = labelling_cost(
+        sequences, i, working_sets.labels, o + k * T
+    )
     return k
 
 
 @subroutine(optimise=False)
-def forget_weightless(s, i, q):
-    """Take out slots without weight; the last fills the gap."""
-    T = s.offsets[i + 1] - s.offsets[i]
-    o, b = q.word[i], q.slot[i]
-    k = q.size[i] - 1
+def drop_zero_weights(sequences, i, working_sets):
+    """Remove slots of weight 0; the last slot fills the gap."""
+    T = sequences.offsets[i + 1] - sequences.offsets[i]
+    o, b = working_sets.word[i], working_sets.slot[i]
+    k = working_sets.size[i] - 1
+    # backwards: the slot that fills a gap has been checked
     while k >= 0:
-        if q.alpha[b + k] == 0.0:
-            last = q.size[i] - 1
+        if working_sets.alpha[b + k] == 0.0:
+            last = working_sets.size[i] - 1
             for t in range(T):
-                q.labels[o + k * T + t] = q.labels[o + last * T + t]
-            q.alpha[b + k] = q.alpha[b + last]
-            q.loss[b + k] = q.loss[b + last]
-            q.size[i] = last
+                working_sets.labels[o + k * T + t] = working_sets.labels[
+                    o + last * T + t
+                ]
+            working_sets.alpha[b + k] = working_sets.alpha[b + last]
+            working_sets.loss[b + k] = working_sets.loss[b + last]
+            working_sets.size[i] = last
         k -= 1
 
 
 @subroutine(optimise=False)
-def marginals_from_slots(s, i, q, d):
-    """Build the dual variable of sequence i from its weights, made to sum to one.
+def marginals_from_slots(sequences, i, working_sets, duals):
+    """Recompute the dual variable of sequence i from its weights, normalised to sum 1.
 
     A single weight becomes exactly 1, so that its marginals are free of rounding.
     """
-    first, P, b = s.offsets[i], s.P, q.slot[i]
-    T = s.offsets[i + 1] - first
-    total, kept, only = 0.0, 0, 0
-    for k in range(q.size[i]):
-        total += q.alpha[b + k]
-        if q.alpha[b + k] > 0.0:
-            kept, only = kept + 1, k
-    d.mu[first * P : (first + T) * P] = 0.0
-    if s.transition_offset >= 0:
-        d.edges[i * s.S * P : (i + 1) * s.S * P] = 0.0
+    first, P, b = sequences.offsets[i], sequences.P, working_sets.slot[i]
+    T = sequences.offsets[i + 1] - first
+    total, num_weighted, last_weighted = 0.0, 0, 0
+    for k in range(working_sets.size[i]):
+        total += working_sets.alpha[b + k]
+        if working_sets.alpha[b + k] > 0.0:
+            num_weighted, last_weighted = num_weighted + 1, k
+    duals.mu[first * P : (first + T) * P] = 0.0
+    if sequences.transition_offset >= 0:
+        duals.edges[i * sequences.S * P : (i + 1) * sequences.S * P] = 0.0
     ell = 0.0
-    for k in range(q.size[i]):
-        a = q.alpha[b + k] / total
-        if kept == 1:
-            a = 1.0 if k == only else 0.0
-        q.alpha[b + k] = a
+    for k in range(working_sets.size[i]):
+        # rounding makes the sum of weights drift from 1
+        a = working_sets.alpha[b + k] / total
+        if num_weighted == 1:
+            a = 1.0 if k == last_weighted else 0.0
+        working_sets.alpha[b + k] = a
         if a == 0.0:
             continue
-        o = q.word[i] + k * T
-        ell += a * q.loss[b + k]
+        o = working_sets.word[i] + k * T
+        ell += a * working_sets.loss[b + k]
         for t in range(T):
-            d.mu[(first + t) * P + q.labels[o + t]] += a
-        if s.transition_offset >= 0:
+            duals.mu[(first + t) * P + working_sets.labels[o + t]] += a
+        if sequences.transition_offset >= 0:
             for t in range(1, T):
-                e = i * s.S * P + q.labels[o + t - 1] * P + q.labels[o + t]
-                d.edges[e] += a
-    d.ell[i] = share(s, i) * ell
+                e = (
+                    i * sequences.S * P
+                    + working_sets.labels[o + t - 1] * P
+                    + working_sets.labels[o + t]
+                )
+                duals.edges[e] += a
+    duals.ell[i] = sequence_weight(sequences, i) * ell
 
 
 @kernel
-def shrink_towards_gold(first, s, rho, most, q):
-    """``alpha <- rho alpha``, the rest on the gold labels, from sequence ``first`` on.
+def shrink_towards_gold(first, sequences, rho, max_labellings, working_sets):
+    """``alpha <- rho alpha``, plus 1 - rho on gold labels, from sequence ``first`` on.
 
-    Returns the sequence that it came to before the pool was full.
+    Return the sequence at which the pool was full, or the number of sequences.
     """
-    for i in range(first, len(s.offsets) - 1):
-        if not has_room(s, i, q, most):
+    for i in range(first, len(sequences.offsets) - 1):
+        if not try_reserve_slot(sequences, i, working_sets, max_labellings):
             return i
-        gold = s.labels[s.offsets[i] : s.offsets[i + 1]]
-        own = put_labels(s, i, gold, 0.0, most, True, q)
-        for k in range(q.size[i]):
-            q.alpha[q.slot[i] + k] *= rho
-        q.alpha[q.slot[i] + own] += 1.0 - rho
-    return len(s.offsets) - 1
+        gold = sequences.labels[sequences.offsets[i] : sequences.offsets[i + 1]]
+        gold_slot = store_labels(
+            sequences, i, gold, 0.0, max_labellings, True, working_sets
+        )
+        for k in range(working_sets.size[i]):
+            working_sets.alpha[working_sets.slot[i] + k] *= rho
+        working_sets.alpha[working_sets.slot[i] + gold_slot] += 1.0 - rho
+    return len(sequences.offsets) - 1

@@ -8,9 +8,9 @@ the squared norm of x_i and m_i = 1 - s_i w'x_i,
     a_i <- clip(a_i + m_i / q_i, 0, c_i),    w += s_i (change of a_i) x_i
     gap_i = (c_i - a_i) max(0, m_i) + a_i max(0, -m_i)
 
-A gap is a sum of numbers of at least 0, so nothing cancels in it. X is in CSR, and
-``width`` 0; or it is dense, in ``data`` alone, each row ``width`` numbers. Weights end
-with a whole vector, 0 past the last feature.
+A gap is a sum of nonnegative terms, so nothing cancels in it. X is in CSR format, and
+``width`` is 0; or it is dense, in ``data`` alone, with rows of ``width`` numbers.
+Weights are padded with zeros to whole vectors.
 
 Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear SVM",
 algorithm 1.
@@ -31,7 +31,7 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_sum
 
 @subroutine(forceinline=True)
 def _dot_dense(row, width, V, values, w, zero_vector):
-    """Return ``w'x`` of a dense row by two independent sums of vectors."""
+    """Return ``w'x`` of the dense row at offset ``row``, by two independent sums."""
     p = q = zero_vector
     e = 0
     while e + 2 * V <= width:
@@ -46,7 +46,7 @@ def _dot_dense(row, width, V, values, w, zero_vector):
 
 @subroutine(forceinline=True)
 def _add_dense_row(row, width, V, change, values, zero_vector, w):
-    """Add ``change`` (one number in all lanes) times a dense row x to w."""
+    """Add ``change``, a vector of equal lanes, times the dense row x to w."""
     for e in range(0, width, V):
         x = load_masked(values, row + e, width - e, zero_vector)
         store(w, e, fma(change, x, load(w, e)))
@@ -74,11 +74,11 @@ def coordinate_descent(
     skip_until,
     totals,
 ):
-    """Solve for the coefficients ``order[first:last]``, one after the other.
+    """Solve for the coefficients ``order[first:last]`` in sequence.
 
     A variable is left unchanged if it would move by at most ``move_tolerance min(bound,
     1 / q)``; ``skips_left`` and ``skip_level`` as in ``shrinking``. ``skip_until`` of
-    changed variables becomes -1. ``totals`` accumulates the gaps before the updates,
+    changed variables becomes -1. ``totals[3]`` accumulates the gaps before the updates,
     the number of changes and the number of variables that were not skipped.
     """
     w, columns, values = span(weights), span(indices), span(data)
@@ -114,6 +114,7 @@ def coordinate_descent(
             else:
                 csr_rows.add_row(indptr[i], indptr[i + 1], change, columns, values, w)
         update_skips(i, is_unmoved, max_skip_level, skips_left, skip_level)
+        # the gap at the old coefficient, as w'x of the new one is not computed
         above, below = max(violation, zero), max(-violation, zero)
         totals[0] += (bounds[i] - old) * above + old * below
         totals[1] += not is_unmoved
@@ -145,11 +146,10 @@ def compute_gaps(
 ):
     """Fill active_loss_bound, gap and skip_until of ``rows[first:last]``.
 
-    Fills ``loss`` too, unless it is empty. Lipschitz bound: the margin changes by at
-    most ``|x|`` times the change of the weights, so the gap of an unchanged sample
-    stays 0 until ``path_length``, the length of the path of w, exceeds skip_until.
-    Computed margins have an error of at most ``rounding`` times the norm of w for each
-    feature.
+    Fills ``loss`` too, unless it is empty. By Cauchy-Schwarz the margin changes by at
+    most ``|x|`` times the change of the weights. So the gap of an unchanged sample
+    stays 0 until ``path_length``, the length of the path of w, exceeds ``skip_until``.
+    A computed margin has an error of at most ``rounding |w| |x|`` for each feature.
     """
     w, columns, values = span(weights), span(indices), span(data)
     zero, zero_vector, V = zeros[0], load(zeros, 0), len(zeros)
@@ -198,7 +198,7 @@ def weights_from_dual(
             csr_rows.add_row(indptr[i], indptr[i + 1], a, columns, values, w)
 
 
-# Samples whose losses are computed before their gradients are added.
+# Samples of a block: all its products are computed before gradients are added.
 BLOCK = 256
 
 
@@ -208,8 +208,9 @@ def empirical_risk(
 ):
     """Fill value[0] and the gradient of ``sum_i c_i max(0, 1 - s_i w'x_i)``.
 
-    Sums CSR rows first to last, each read once for both. The subgradient of a row
-    without loss is 0. A loss that is not finite makes the value NaN.
+    Sums CSR rows first to last; each row is read once for value and gradient. The
+    subgradient of a row without loss is 0. A loss that is not finite makes the value
+    NaN.
     """
     w, columns, values, out = span(weights), span(indices), span(data), span(gradient)
     zero = zeros[0]
@@ -226,6 +227,7 @@ def empirical_risk(
         # the branch does not depend on a product just computed: cheap if mispredicted
         for k in range(block_size):
             i, violation = block_start + k, violations[k]
+            # negated, so that NaN reaches the value
             if not violation <= 0:
                 low, high = indptr[i], indptr[i + 1]
                 total, compensation = add_compensated(

@@ -4,15 +4,15 @@ The minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= c`` is
 
     b = clip(v - g, 0, c),    g = sum_i b_i,
 
-so one number is unknown: the root of ``h(g) = sum_i clip(v_i - g, 0, c_i) - g``, which
-falls with slope ``-(1 + n)``, n the number of entries strictly between their bounds.
-``root`` takes Newton's steps within a bracket, and a chord where a step leaves it: when
-two points have the same entries free and full, the second is exact. If that takes too
-long, ``root_by_sorting`` sorts the breakpoints ``v_i`` and ``v_i - c_i`` and goes down
-to the piece of h that holds the root: O(P log P) for every input.
+so the only unknown is the root of ``h(g) = sum_i clip(v_i - g, 0, c_i) - g``. h is
+piecewise linear with slope ``-(1 + n)``, n the number of entries strictly between their
+bounds. ``box_sum_root`` takes Newton steps within a bracket, and a secant step where
+Newton's leaves it. If two iterates have the same free and full entries, the second is
+exact. After ``max_newton_steps``, ``box_sum_root_by_sorting`` sorts the breakpoints
+``v_i`` and ``v_i - c_i`` and sweeps them in decreasing order, in O(P log P).
 
-Arrays are whole vectors of V; an entry that means nothing has bound 0. Both functions
-move the origin of g to ``base``.
+Arrays are padded to whole vectors of V by entries with bound 0. Both functions move the
+origin of g to ``base``.
 
 Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
 lemma A.9 and algorithm 2, with one comparison a step.
@@ -31,15 +31,15 @@ MAX_NEWTON_STEPS = 16
 
 @subroutine(forceinline=True)
 def clip(u, bound, zero):
-    """``u`` between 0 and its bound."""
+    """Return ``clip(u, 0, bound)``."""
     return minimum(maximum(u, zero), bound)
 
 
 @subroutine
-def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
+def box_sum_root(v, bounds, base, guess, max_root, max_newton_steps, P, zeros):
     """Return the root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``.
 
-    The argument g is a guess; ``max_root`` is a finite upper bound of the root.
+    ``bounds`` are the c_i, and ``max_root`` is a finite upper bound of the root.
     """
     V = len(zeros)
     number = zeros.dtype.type
@@ -49,49 +49,51 @@ def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
     low, high = -np.inf, max_root
     over, under = 0.0, -base - max_root
     best, error = max_root, base + max_root
-    g = float(number(min(max(g, -base), max_root)))
+    guess = float(number(min(max(guess, -base), max_root)))
     above = free = -1.0
     for _ in range(max_newton_steps):
-        g_vector = splat(number(g))
+        g_vector = splat(number(guess))
         total = positive = inside = zero
         for j in range(0, P, V):
             u = load(v, j) - g_vector
-            bound = load(c, j)
+            bound = load(bounds, j)
             total = total + clip(u, bound, zero)
             positive = positive + select_lt(zero, u, ones, zero)
             below = select_lt(u, bound, ones, zero)
             inside = inside + select_lt(zero, u, below, zero)
         n, m = float(reduce_sum(positive)), float(reduce_sum(inside))
-        excess = float(reduce_sum(total)) - base - g
-        # both counts fall as g rises: the same counts are the same entries, and the
-        # step that led here was exact but for rounding
+        excess = float(reduce_sum(total)) - base - guess
+        # both counts decrease in g: equal counts mean equal entries, so the last Newton
+        # step was exact but for rounding
         if excess == 0 or (n == above and m == free):
-            return float(number(g + excess / (1 + m)))
+            return float(number(guess + excess / (1 + m)))
         above, free = n, m
         if abs(excess) < error:
-            best, error = g, abs(excess)
+            best, error = guess, abs(excess)
         if excess > 0:
-            low, over = g, excess
+            low, over = guess, excess
         else:
-            high, under = g, excess
-        g = float(number(g + excess / (1 + m)))
-        if not low < g < high:
+            high, under = guess, excess
+        guess = float(number(guess + excess / (1 + m)))
+        if not low < guess < high:
+            # a secant step; its counts are not compared with those of a Newton step
             above = -1.0
-            g = float(number(low + (high - low) * (over / (over - under))))
-            # halve the value at the end that stays, or it may stay for ever
+            guess = float(number(low + (high - low) * (over / (over - under))))
+            # Illinois rule: halve the value at the end that stays, or the secant may
+            # converge from one side only
             if excess > 0:
                 under *= 0.5
             else:
                 over *= 0.5
-            if not low < g < high:
-                # no number is left between the ends
+            if not low < guess < high:
+                # the ends are neighbours in floating point
                 return best
-    return root_by_sorting(v, c, base, P, zeros)
+    return box_sum_root_by_sorting(v, bounds, base, P, zeros)
 
 
 @subroutine
-def root_by_sorting(v, c, base, P, zeros):
-    """Return the same root by a sweep over sorted breakpoints, in O(P log P)."""
+def box_sum_root_by_sorting(v, c, base, P, zeros):
+    """Return the root by a sweep over sorted breakpoints, in O(P log P)."""
     total = 0.0
     for j in range(P):
         total += c[j]
@@ -102,12 +104,14 @@ def root_by_sorting(v, c, base, P, zeros):
     for j in range(P):
         if c[j] > 0 and v[j] + base > 0:
             bounds[size] = c[j]
-            # g is at most the sum of bounds: beyond this an entry is full
+            # g is at most the sum of bounds, so a larger v_i is full anyway; clipped,
+            # it does not swamp the running sums
             values[size] = min(float(v[j]), total + c[j] - base)
             has_equal_bounds = has_equal_bounds and c[j] == bounds[0]
             size += 1
     if size == 0:
         return -base
+    # with equal bounds the entries become full in the order in which they become free
     enter = np.argsort(values[:size])[::-1]
     fill = (
         enter if has_equal_bounds else np.argsort(values[:size] - bounds[:size])[::-1]

@@ -3,10 +3,11 @@
     min 1/2 |w|^2 + sum_i c_i max_j m_i(j)
 
 with the margin violations ``m_i(j) = cost(y, j) - (w_y - w_j)'x_i``, 0 at y. The
-weights are ``w = sum_i x_i a_i'`` with ``a_i = c_i e_y - b_i``, and a block is a
+weights are ``w = sum_i x_i a_i'`` with ``a_i = c_i e_y - b_i``. A block is solved by a
 projection: b_i is the point of ``b >= 0, sum(b) = c_i`` nearest to ``b_i + m_i / q``, q
-the squared norm of the sample. The stored variable is a_i, never ``b_i(y) = c_i -
-a_i(y)``. Arrays as in ``weston_watkins``; costs are very negative past K.
+the squared norm of the sample. a_i is stored, as ``b_i(y) = c_i - a_i(y)`` would lose
+the digits of a small a_i(y). Arrays as in ``weston_watkins``; costs are very negative
+past K.
 
 Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass
 Kernel-based Vector Machines", sections 3 and 6.
@@ -28,11 +29,11 @@ from smoothsp._kernels.vectors.class_rows import (
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import (
     fma,
-    get,
+    get_number,
     load,
     maximum,
     minimum,
-    put,
+    put_number,
     select_lt,
     span,
     splat,
@@ -41,7 +42,7 @@ from smoothsp._kernels.vectors.simd import (
 from smoothsp._kernels.vectors.simd_compare import any_not_equal
 from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
-# A total below this share of the entries is distributed apart from their size.
+# If total / max v is smaller than this, v is shifted to have the maximum 0.
 SMALL_TOTAL = 0.125
 
 
@@ -68,13 +69,14 @@ def coordinate_descent(
     skip_level,
     totals,
 ):
-    """Solve the blocks ``order[first:last]``, one after the other.
+    """Solve the blocks ``order[first:last]`` in sequence.
 
-    ``z = W'x_i``, then the step of a_i from z, then ``W += x_i step'`` at once, as the
-    next block needs it. A block in which every class that has weight attains the
-    largest violation, up to ``still``, is left alone; ``waits`` and ``calm`` as in
-    ``shrinking``. The gaps that the blocks had are added to ``met[0]``, to
-    ``met[1]`` how many moved, and to ``met[2]`` how many were not skipped.
+    For each block ``z = W'x_i``, then the step of a_i from z, then ``W += x_i step'``,
+    before the next block reads W. A block is left unchanged if each class with ``b(j) >
+    0`` attains the largest violation up to ``move_tolerance``; ``skips_left`` and
+    ``skip_level`` as in ``shrinking``. ``totals[3]`` accumulates the gaps before the
+    updates, the number of changed blocks and the number of blocks that were not
+    skipped.
     """
     V = len(zeros)
     zero = splat(zeros[0])
@@ -135,9 +137,11 @@ def _solve_block(
 
         m = cost + z - z_y,    v = b + m / q,    gap = c max(0, m) - b m
         t, the threshold of ``simplex_threshold``
-        b = max(v - t, 0),     a_y = sum of b, or c where class y gets no weight
+        b = max(v - t, 0),     a_y = sum of b, or c where b(y) = 0
 
-    The first pass also finds whether b is optimal, and a guess of t.
+    The first pass also computes whether b is optimal, and a first guess of t. The
+    change is written to ``step``, the offsets of its nonzero vectors to
+    ``vector_offsets``.
     """
     V = len(zeros)
     number = zeros.dtype.type
@@ -145,8 +149,8 @@ def _solve_block(
     infinite = splat(number(np.inf))
     inverse = splat(number(1) / squared_norm)
     score_of_y = splat(z[y])
-    # class y, whose violation is 0, apart from the others
-    a_y = get(a, row_offset + y)
+    # class y is excluded from the vectors: its violation is 0, its coefficient a_y
+    a_y = get_number(a, row_offset + y)
     cost_offset = 0 if has_shared_costs else y * P
     max_m, min_m = zero - infinite, infinite
     inside = count = product = zero
@@ -154,7 +158,7 @@ def _solve_block(
         is_class_y = load(one_hot, P - y + j)
         m = load(cost, cost_offset + j) + (load(z, j) - score_of_y)
         m = select_lt(zero, is_class_y, zero - infinite, m)
-        # minus b
+        # old = -b
         old = select_lt(zero, is_class_y, zero, load(a, row_offset + j))
         product = product + select_lt(old, zero, old * m, zero)
         max_m = maximum(m, max_m)
@@ -174,15 +178,15 @@ def _solve_block(
         <= move_tolerance
     ):
         return 0, gap
-    # the line through the entries with weight is a lower bound: its root is no guess
-    # too high
+    # the sum over the support of b alone is a lower bound of the convex function, so
+    # its root is not above t, as Newton's method requires
     base, total = float(a_y), float(limit)
     guess = float(reduce_sum(inside)) - (base if slack else total)
     guess /= float(reduce_sum(count)) + (1 if slack else 0)
     top = reduce_max(max_m) / squared_norm
     if total < SMALL_TOTAL * top:
         # b = v - t would lose its digits: subtract the maximum of v first
-        base, guess = base + _subtract_max(v, P, zeros), -total
+        base, guess = base + _subtract_and_return_max(v, P, zeros), -total
     t = simplex_threshold(v, base, total, guess, MAX_NEWTON_STEPS, P, zeros)
     t_vector = splat(number(t))
     size = 0
@@ -198,13 +202,13 @@ def _solve_block(
             vector_offsets[size] = j
             size += 1
     new = min(reduce_sum(sum_b), limit) if base + t < total else limit
-    put(a, row_offset + y, new)
+    put_number(a, row_offset + y, new)
     set_class_entry(step, y, new - a_y, one_hot, P, zeros)
     return size, gap
 
 
 @subroutine
-def _subtract_max(v, P, zeros):
+def _subtract_and_return_max(v, P, zeros):
     """Subtract the maximum of v from its entries; return the maximum."""
     V = len(zeros)
     max_v = load(v, 0)
@@ -262,8 +266,8 @@ def compute_gaps(
                 m = load(z, j)
             max_m = maximum(m, max_m)
         top = reduce_max(max_m)
-        # class y apart: it has what the others leave of c
-        a_y = bounds[i] - get(a, row_offset + y)
+        # class y has violation 0 and b(y) = c - a(y); with z(y) = top it adds 0 below
+        a_y = bounds[i] - get_number(a, row_offset + y)
         z[y] = top
         highest = splat(top)
         linear_terms = excess = zero
@@ -272,6 +276,6 @@ def compute_gaps(
             linear_terms = linear_terms + b * load(cost, cost_offset + j)
             excess = excess + b * (highest - load(z, j))
         loss[i], gap[i] = bounds[i] * top, reduce_sum(excess) + a_y * top
-        linear[i] = reduce_sum(linear_terms) + get(a, row_offset + y) * get(
-            cost, cost_offset + y
-        )
+        linear[i] = reduce_sum(linear_terms) + get_number(
+            a, row_offset + y
+        ) * get_number(cost, cost_offset + y)

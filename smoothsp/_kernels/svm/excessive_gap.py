@@ -1,7 +1,7 @@
 """Steps of the excessive-gap method (Pragam) for the binary SVM without bias.
 
-A step averages dual variables (mix), then makes a projected gradient step (step). With
-averaged scores u and bounds c,
+An iteration averages the dual variables (mix), then takes a projected gradient step of
+the dual (step). With averaged scores u and bounds c,
 
     mix      beta = (1 - tau) alpha + tau clip((1 - y u) / mu, 0, c)
              out = sum_i beta_i y_i x_i
@@ -9,8 +9,12 @@ averaged scores u and bounds c,
              alpha = clip(beta + (1 - y z) / L, 0, c)
              u <- (1 - tau) u + tau z
 
-Each reads the samples once, and a step that has the next one's settings does both at
-one reading.
+Each reads the samples once. ``dual_step_and_mix`` fuses a step with the next mix, so
+that an iteration reads the samples once.
+
+Source: Nesterov, "Excessive Gap Technique in Nonsmooth Convex Minimization"; Zhang,
+Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's Accelerated Gradient
+Methods".
 """
 
 from smoothsp._kernels.compilation.kernel import kernel
@@ -18,8 +22,8 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm.csr_rows import add_row, dot
 from smoothsp._kernels.vectors.simd import span
 
-# Samples computed before they are added up. The branch on beta_i != 0 then does not
-# depend on a product just computed, so a misprediction costs little.
+# Samples of a block: beta is computed for all before rows are added. The branch on
+# beta_i != 0 then does not depend on a new product, so a misprediction costs little.
 BLOCK = 256
 
 
@@ -47,9 +51,9 @@ def dual_step(
     first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
     alpha, mixed,
 ):  # fmt: skip
-    """Fill a projected step of the dual from beta, and the mixed scores.
+    """Fill alpha with a projected step of the dual from beta, and the mixed scores.
 
-    Those are ``(1 - tau) scores + tau X w``.
+    ``mixed = (1 - tau) scores + tau X w``.
     """
     rows, w = (indptr, span(indices), span(data)), span(weights)
     for low in range(first, last, BLOCK):
@@ -66,7 +70,10 @@ def dual_step_and_mix(
     first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
     next_mu, next_tau, alpha, mixed, next_beta, out,
 ):  # fmt: skip
-    """``climb``, then ``mix`` with what it filled."""
+    """Fill alpha and mixed as ``dual_step``, then next_beta and out as ``mix_dual``.
+
+    The mix uses the new alpha and scores, with ``next_mu`` and ``next_tau``.
+    """
     rows, w = (indptr, span(indices), span(data)), span(weights)
     out[:] = 0
     for low in range(first, last, BLOCK):

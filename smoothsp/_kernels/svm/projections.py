@@ -26,9 +26,10 @@ def project_simplex(first, last, v, total, zeros, out):
         top = row[0]
         for j in range(1, m):
             top = max(top, row[j])
-        # a small total would be lost in the digits of large entries
+        # b and t of v - max v are equal up to the shift, and a small total is not
+        # rounded away against large entries
         row -= top
-        # the largest entry is in the support, so -total is no guess too high
+        # max v is in the support, so t >= -total: Newton's method starts below the root
         mass = float(total[i])
         t = simplex_threshold.simplex_threshold(
             row, np.inf, mass, -mass, simplex_threshold.MAX_NEWTON_STEPS, P, zeros
@@ -54,8 +55,9 @@ def project_weston_watkins(first, last, v, upper, zeros, out):
             limit += cap[j]
             if cap[j] > 0:
                 top = max(top, float(row[j]))
+        # g = sum(b) is at most the sum of bounds, and b > 0 requires g < max v
         top = min(top, limit)
-        g = box_sum_root.find_root(
+        g = box_sum_root.box_sum_root(
             row, cap, 0.0, 0.0, top, box_sum_root.MAX_NEWTON_STEPS, P, zeros
         )
         for j in range(m):

@@ -5,15 +5,16 @@ The minimiser of ``1/2 sum d_i^2 (b_i - v_i)^2`` over ``l <= b <= u`` with
 
     b_i = clip(v_i + t a_i / d_i^2, l_i, u_i),
 
-and ``f(t) = sum a_i b_i - z`` increases, linear between 2n breakpoints. Median search:
-f is evaluated at the median breakpoint inside an open bracket of the root, which
-discards half of the breakpoints and all copies of the median. An entry without
-breakpoints inside the bracket is linear there and is folded into ``constant + start +
-slope t``, so all rounds together visit O(n) entries. Large rows begin with a bracket
-from a sample, which contains a few hundredths of the breakpoints.
+and ``f(t) = sum a_i b_i - z`` is nondecreasing, and linear between 2n breakpoints.
+Median search: f is evaluated at the median breakpoint inside an open bracket of the
+root. This discards half of the breakpoints and all copies of the median. An entry
+without breakpoints inside the bracket is linear there and is folded into ``constant +
+start + slope t``, so all rounds together visit O(n) entries. For large rows the first
+bracket comes from a sample of the entries; it contains a few per cent of the
+breakpoints.
 
 Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
-Accelerated Gradient Methods", section 5.5.1 and algorithm 8; the sample is not there.
+Accelerated Gradient Methods", section 5.5.1 and algorithm 8, without the sample.
 """
 
 import numpy as np
@@ -22,13 +23,13 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 
-# Rows of fewer entries are not sampled.
+# Smallest number of entries of a row that is sampled.
 LARGE = 4096
 # Half-width of the sampled bracket, in standard deviations of the sampled sum.
 BRACKET_DEVIATIONS = 3.0
-# Relative rounding error of a term; that of a sum of n is the root of n as large.
+# Relative rounding error of a term; that of a sum of n terms is sqrt(n) times as large.
 ROUNDING = 4 * np.finfo(np.float64).eps
-# Relative residual of the equation above which rounding is taken to hide the root.
+# Relative residual above which no float64 t is taken to solve the equation.
 HIDDEN_RESIDUAL = 1e-10
 
 
@@ -36,16 +37,16 @@ HIDDEN_RESIDUAL = 1e-10
 def project_box_equality(
     first, last, v, lower, upper, weights, scale, strides, total, out
 ):
-    """Fill the nearest point of each row.
+    """Fill out[B, n] with the minimiser for each row of v[B, n].
 
-    ``v`` and ``out`` are ``[B, n]``; lower, upper, weights and scale are flat, and
-    entry i of row r of the k-th is at ``r strides[k, 0] + i strides[k, 1]``.
+    lower, upper, weights (a) and scale (d) are flat: entry i of row r of the k-th of
+    them is at ``r strides[k, 0] + i strides[k, 1]``, so that they may be broadcast.
     """
     n = v.shape[1]
     scratch = arrays.empty((6, n))
     for r in range(first, last):
         problem = (v[r], lower, upper, weights, scale, strides, r)
-        t, _ = find_root(problem, n, total[r], scratch)
+        t, _ = root_and_num_visits(problem, n, total[r], scratch)
         # Newton steps remove the rounding error of the running sums
         for _ in range(3):
             residual, slope, size = total[r], 0.0, 0.0
@@ -110,7 +111,7 @@ def _load_clipped_line(problem, i):
 
 
 @subroutine
-def find_root(problem, n, total, scratch):
+def root_and_num_visits(problem, n, total, scratch):
     """Return the root t of f, and the number of entries visited in all rounds."""
     count = arrays.zeros(1, np.int64)
     low, high = -np.inf, np.inf
@@ -120,7 +121,7 @@ def find_root(problem, n, total, scratch):
         below, above, constant, slope, start, size = split
         if below <= total <= above:
             constant -= total
-            t = _median_search(
+            t = _root_by_median_search(
                 scratch, size, left, right, constant, start, slope, count
             )
             return t, count[0]
@@ -133,15 +134,18 @@ def find_root(problem, n, total, scratch):
         problem, n, 1, low, high, scratch, count
     )
     constant -= total
-    t = _median_search(scratch, size, low, high, constant, start, slope, count)
+    t = _root_by_median_search(scratch, size, low, high, constant, start, slope, count)
     return t, count[0]
 
 
 @subroutine
 def _split_at_brackets(problem, n, stride, low, high, scratch, count):
-    """Return the sum at both brackets, the entries linear between them, and a count.
+    """Return the sums of ``a_i b_i`` at low and at high, and split the entries.
 
-    The other entries, that many, are stored in ``scratch``: start, slope, bottom, top.
+    Returns ``below, above, constant, slope, start, size``: entries without breakpoints
+    in the bracket add up to ``constant + start + slope t``; the remaining ``size``
+    entries are stored in ``scratch[:4]`` as start, slope, bottom and top. Visits every
+    ``stride``-th entry.
     """
     constant = slope = start = 0.0
     below = above = 0.0
@@ -172,9 +176,11 @@ def _split_at_brackets(problem, n, stride, low, high, scratch, count):
 
 @subroutine
 def _sampled_brackets(problem, n, total, scratch, count):
-    """Return a bracket that contains the root most of the time, from a sample.
+    """Return a bracket that usually contains the root, from a sample of the entries.
 
-    The sample has about n^(2/3) entries, at equal distances.
+    The sample has about n^(2/3) entries at equal distances. Its root is computed for
+    the scaled total, and for that total plus and minus ``BRACKET_DEVIATIONS`` standard
+    deviations of the sampled sum.
     """
     stride = n // int(n ** (2 / 3))
     sample_size = -(-n // stride)
@@ -189,7 +195,7 @@ def _sampled_brackets(problem, n, total, scratch, count):
             problem, n, stride, -np.inf, np.inf, scratch, count
         )
         constant -= target
-        t = _median_search(
+        t = _root_by_median_search(
             scratch, size, -np.inf, np.inf, constant, start, slope, count
         )
         left, right = min(left, t), max(right, t)
@@ -206,7 +212,7 @@ def _sampled_brackets(problem, n, total, scratch, count):
 
 
 @subroutine
-def _median_search(scratch, size, low, high, constant, start, slope, count):
+def _root_by_median_search(scratch, size, low, high, constant, start, slope, count):
     """Return the root of ``constant + start + slope t`` plus the entries in scratch."""
     starts, slopes, bottoms, tops = scratch[0], scratch[1], scratch[2], scratch[3]
     breakpoints = scratch[4:].reshape(-1)
@@ -251,7 +257,8 @@ def _median_search(scratch, size, low, high, constant, start, slope, count):
             low = t
     if slope > 0:
         return min(max(-(constant + start) / slope, low), high)
-    # flat between the brackets; where it is not 0 there it jumps at one of them
+    # f is constant in the bracket: any point is a root if it is 0, else the root is at
+    # the end where f changes sign
     residual = constant + start
     if low > -np.inf and high < np.inf and residual == 0:
         return low + (high - low) / 2
@@ -262,7 +269,11 @@ def _median_search(scratch, size, low, high, constant, start, slope, count):
 
 @subroutine
 def quickselect(x, size, rank):
-    """Return the entry of a rank by quickselect (median of three); reorders x."""
+    """Return the entry of rank ``rank`` of x[:size] by quickselect; reorders x.
+
+    The pivot is the median of three. Scans stop at entries equal to the pivot, so that
+    many equal entries are split evenly.
+    """
     left, right = 0, size - 1
     while left < right:
         middle = (left + right) // 2

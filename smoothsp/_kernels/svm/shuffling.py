@@ -1,4 +1,4 @@
-"""Random orders that depend on their seed alone."""
+"""Random permutations, reproducible from a seed on every platform."""
 
 import numpy as np
 from numba import uint64
@@ -8,10 +8,12 @@ from smoothsp._kernels.compilation.kernel import kernel
 
 @kernel
 def shuffle(state, order, orders):
-    """Fill ``orders`` with orders of ``order``, one after the other, each a new one.
+    """Fill ``orders`` with random permutations of ``order``, concatenated.
 
-    By Fisher and Yates, with the numbers of splitmix64. ``state`` is one uint64,
-    carried on from call to call, and ``order`` is left as the last of them.
+    Fisher-Yates shuffles, with random numbers of splitmix64. ``state[0]``, a uint64, is
+    updated; ``order`` becomes the last permutation.
+
+    Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators".
     """
     n = len(order)
     s = state[0]
@@ -21,6 +23,7 @@ def shuffle(state, order, orders):
             z = (s ^ (s >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
             z = (z ^ (z >> uint64(31))) >> uint64(32)
+            # j in [0, i] from the upper 32 bits, without a division
             j = np.int64((z * uint64(i + 1)) >> uint64(32))
             other = order[j]
             order[j] = order[i]

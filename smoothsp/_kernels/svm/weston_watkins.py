@@ -4,9 +4,9 @@
 
 with the margin violations ``m_i(j) = cost(y, j) - (w_y - w_j)'x_i``. The weights are
 ``w = sum_i x_i a_i'``; the row ``a_i`` of coefficients is that of
-``weston_watkins_blocks``. X is in CSR, weights and coefficients are flat, ``[d, P]``
-and ``[n, P]``, P the number K of classes up to whole vectors, costs ``[P]`` or
-``[K, P]`` with 0 at y and past K.
+``weston_watkins_blocks``. X is in CSR format. Weights ``[d, P]`` and coefficients
+``[n, P]`` are flat, P the number K of classes rounded up to whole vectors. Costs are
+``[P]`` or ``[K, P]``, 0 at y and past K.
 
 Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
 algorithm 1 and section 5.
@@ -52,13 +52,13 @@ def coordinate_descent(
     skip_level,
     totals,
 ):
-    """Solve the blocks ``order[first:last]``, one after the other.
+    """Solve the blocks ``order[first:last]`` in sequence.
 
-    ``z = W'x_i``, then the step of a_i from z, then ``W += x_i step'`` at once, as the
-    next block needs it. Blocks of which ``waits`` is above 0 are skipped, see
-    ``shrinking``; ``still`` and ``greed`` as in ``solve_block``. The gaps that the
-    blocks had are added to ``met[0]``, to ``met[1]`` how many moved, and to ``met[2]``
-    how many were not skipped.
+    For each block ``z = W'x_i``, then the step of a_i from z, then ``W += x_i step'``,
+    before the next block reads W. ``skips_left`` and ``skip_level`` as in
+    ``shrinking``; ``move_tolerance`` and ``greedy_tolerance`` as in ``solve_block``.
+    ``totals[3]`` accumulates the gaps before the updates, the number of changed blocks
+    and the number of blocks that were not skipped.
     """
     V = len(zeros)
     zero = splat(zeros[0])
@@ -72,6 +72,7 @@ def coordinate_descent(
     vector_offsets = arrays.empty(P // V, np.int64)
     for k in range(first, last):
         j = prefetch_row(k, last, order, skips_left, indptr, columns, values)
+        # the coefficients of that block too, a cache line for each vector
         if j >= 0:
             for e in range(0, P, V):
                 prefetch(a, j * P + e)

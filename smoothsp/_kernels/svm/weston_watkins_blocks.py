@@ -1,9 +1,10 @@
-"""One block of the Weston-Watkins dual: solved exactly, or greedily as a baseline.
+"""Solvers of a block of the Weston-Watkins dual: exact, or greedy as a baseline.
 
 A block is a row of coefficients: ``a(j) = -b(j)`` for the classes j other than y, and
 ``a(y) = sum_j b(j)``, where b minimises ``1/2 b'(I + 11')b - v'b`` in a box. With the
-margin violations ``m(j) = cost(j) - z(y) + z(j)`` of scores z and q the squared norm of
-the sample, ``v = m / q + b + sum(b)``; here the sum is left out of v and of the root.
+margin violations ``m(j) = cost(j) - z(y) + z(j)`` of scores z, and q the squared norm
+of the sample, ``v = m / q + b + sum(b)``. The code omits sum(b) from v and from the
+root g: it is ``base`` of ``box_sum_root``.
 
 Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
 proposition 3.5.
@@ -12,15 +13,15 @@ proposition 3.5.
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, clip, find_root
+from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, box_sum_root, clip
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import set_class_entry
 from smoothsp._kernels.vectors.simd import (
     fma,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     splat,
     store,
@@ -70,7 +71,7 @@ def solve_block(
     ones, limits = splat(number(1)), splat(limit)
     inverse = splat(number(1) / squared_norm)
     score_of_y = splat(z[y])
-    a_y = get(a, row_offset + y)
+    a_y = get_number(a, row_offset + y)
     total = inside = max_change = gap = zero
     top = splat(number(-np.inf))
     for j in range(0, P, V):
@@ -93,16 +94,16 @@ def solve_block(
     if reduce_max(max_change) <= move_tolerance * min(limit, number(1) / squared_norm):
         return 0, reduce_sum(gap)
     if greedy_tolerance > 0:
-        put(a, row_offset + y, zeros[0])
+        put_number(a, row_offset + y, zeros[0])
         _descend_greedily(
             z, cap, squared_norm, greedy_tolerance, K, P, zeros, a, row_offset, v
         )
     else:
         base = float(a_y)
         guess = (float(reduce_sum(total)) - base) / (1 + float(reduce_sum(inside)))
-        # g + base is at most the largest v, and at most the sum of bounds
+        # bounds of the root: the largest v, and the sum of bounds minus base
         ceiling = min(float(reduce_max(top)), K * float(limit) - base)
-        g = find_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
+        g = box_sum_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
         g_vector = splat(number(g))
         for j in range(0, P, V):
             store(v, j, clip(load(v, j) - g_vector, load(cap, j), zero))
@@ -115,10 +116,11 @@ def solve_block(
         new = zero - new
         store(a, row_offset + j, new)
         store(step, j, new - old)
+        # the vector of class y always counts: its entry is set after the loop
         if any_not_equal(new, old) or j <= y < j + V:
             vector_offsets[count] = j
             count += 1
-    put(a, row_offset + y, reduce_sum(total))
+    put_number(a, row_offset + y, reduce_sum(total))
     set_class_entry(step, y, reduce_sum(total) - a_y, one_hot, P, zeros)
     return count, reduce_sum(gap)
 
@@ -130,8 +132,8 @@ def _descend_greedily(
     """Fill b by greedy coordinate descent: the largest violation of optimality first.
 
     Stops below the tolerance or after ``10 K`` steps. ``violations`` are the margin
-    violations, updated by each step. As the solver of the Shark library, the baseline
-    of the paper.
+    violations; each step updates them. This is the solver of the Shark library, the
+    baseline in the paper of Wang and Scott.
     """
     V = len(zeros)
     number = zeros.dtype.type
@@ -164,6 +166,7 @@ def _descend_greedily(
             if lanes[lane] == worst:
                 index = int(lanes[V + lane]) + lane
                 break
+        # the Hessian q (I + 11') has the diagonal 2 q
         new = b[index] + violations[index] / (number(2) * squared_norm)
         new = min(max(new, zeros[0]), cap[index])
         fall = (new - b[index]) * squared_norm

@@ -7,7 +7,7 @@ from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 @subroutine(forceinline=True)
 def sample_gap(y, z, cost, cost_offset, limit, cap, K, P, zeros, a, row_offset):
-    """Loss, linear part of the dual and duality gap of a sample with scores z.
+    """Return loss, linear part of the dual and duality gap of a sample with scores z.
 
     Arguments as in ``weston_watkins_blocks``. With ``b = -a`` and sums over classes
     other than y, the loss is ``c sum max(0, m)``, the linear part ``sum b cost``. The

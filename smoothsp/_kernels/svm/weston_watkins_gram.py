@@ -5,9 +5,10 @@ a_s`` for the Gram matrix G. Block after block,
 
     step = new a_i - a_i from z_i,    z_s += G(i, s) step for all samples s
 
-A block that does not move costs P numbers, since its scores are there. A move
-costs n rows, so only the vectors of classes that changed are added. G is symmetric: row
-i is read, which is contiguous. Scores are flat, ``[n, P]``.
+A block that does not change takes O(P), since its scores are stored. A change updates
+the scores of all n samples, so only the vectors of changed classes are added. G is
+symmetric, so its contiguous row i is read instead of column i. Scores are flat, ``[n,
+P]``.
 """
 
 import numpy as np
@@ -19,7 +20,7 @@ from smoothsp._kernels.svm.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 from smoothsp._kernels.vectors.class_rows import make_one_hot
-from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
+from smoothsp._kernels.vectors.simd import fma, get_number, load, span, splat_at, store
 
 
 @kernel
@@ -76,7 +77,7 @@ def coordinate_descent(
         for s in range(n):
             x = splat_at(row, s)
             for t in range(count):
-                j = get(vector_offsets, t)
+                j = get_number(vector_offsets, t)
                 u = fma(x, load(step, j), load(scores, s * P + j))
                 store(scores, s * P + j, u)
 

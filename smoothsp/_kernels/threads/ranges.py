@@ -16,9 +16,9 @@ import torch
 class CoreAffinity:
     """CPU affinity that excludes the caller's core from the threads of a pool.
 
-    Where no idle core shares a cache with the waking one, as on virtual machines, Linux
+    If no idle core shares a cache with the waking core, as on virtual machines, Linux
     wakes a thread on the core of its waker. Both then share that core for milliseconds
-    although other cores are idle, and nothing is gained.
+    although other cores are idle, and run no faster than one thread.
     """
 
     def __init__(self) -> None:
@@ -77,22 +77,22 @@ def run_rows(
     *arrays: Any,
     group_size: int = 1,
 ) -> None:
-    """Call ``kernel(first, last, *arrays)`` on ranges that cover ``rows``.
+    """Call ``kernel(first, last, *arrays)`` on ranges that cover all rows.
 
     Rows are independent and each is computed by one thread, so the result does not
-    depend on how many threads there are.
+    depend on the number of threads.
 
     Parameters
     ----------
     kernel
-        Releases the GIL and writes only what belongs to its rows.
-    rows
+        Releases the GIL, and writes outputs of its rows only.
+    num_rows
         Number of rows.
     work
-        Inner-loop steps of the whole call: how many threads it deserves.
+        Inner-loop steps of the whole call; determines the number of threads.
     arrays
-        Passed on.
-    together
+        Further arguments of the kernel.
+    group_size
         Rows that the kernel computes at a time: ranges are multiples of it.
     """
     num_groups = -(-num_rows // group_size)
@@ -119,7 +119,7 @@ def run_all(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
 
     Parameters
     ----------
-    pieces
+    tasks
         Functions that release the GIL, for much longer than a thread switch takes.
     """
     num_tasks = len(tasks)
@@ -129,23 +129,25 @@ def run_all(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     results: list[Any] = [None] * num_tasks
     unstarted = set(range(num_tasks))
 
-    def run_tasks(thread: int) -> None:
+    def run_unstarted_tasks(thread: int) -> None:
         first, last = (
             num_tasks * thread // num_threads,
             num_tasks * (thread + 1) // num_threads,
         )
         for i in (*range(first, last), *range(num_tasks - 1, -1, -1)):
             try:
-                unstarted.remove(i)  # one step, which no other thread interrupts
+                unstarted.remove(i)  # atomic under the GIL
             except KeyError:
                 continue
             results[i] = tasks[i]()
 
     pool, core_affinity = _get_pool(num_threads - 1)
     core_affinity.avoid_current_core()
-    futures = [pool.submit(run_tasks, thread) for thread in range(1, num_threads)]
+    futures = [
+        pool.submit(run_unstarted_tasks, thread) for thread in range(1, num_threads)
+    ]
     try:
-        run_tasks(0)
+        run_unstarted_tasks(0)
     finally:
         # After an error no task is started, and running tasks are awaited, as they may
         # write to memory that the caller is about to free.
@@ -161,7 +163,7 @@ def _get_pool(num_threads: int) -> tuple[ThreadPoolExecutor, CoreAffinity]:
     global _pool, _pool_size
     with _lock:
         if _pool is None or _pool_size < num_threads:
-            # The pool that was too small finishes its pieces; then its threads end.
+            # the smaller pool finishes its tasks; then its threads end
             core_affinity = CoreAffinity()
             executor = ThreadPoolExecutor(
                 num_threads, "smoothsp", core_affinity.register_thread

@@ -1,1 +1,1 @@
-"""SIMD vectors, one sequence per lane, exponentials, compensated sums."""
+"""SIMD vectors, small matrix products, exponentials, compensated sums."""

@@ -1,9 +1,9 @@
 """Arrays in compiled code: views of memory at an address, and new arrays.
 
-Converting a tensor to a numpy array costs most of a microsecond, passing its address a
-twentieth of that. The caller keeps the memory alive and contiguous, with the stated
-dtype and size. New arrays behave as numpy's; numba's own constructors are avoided, as
-numba compiles one for each number of axes and each dtype.
+Converting a tensor to a numpy array takes most of a microsecond, passing its address a
+twentieth of that. The caller ensures that the memory is alive and contiguous, and has
+the given dtype and size. New arrays behave as numpy's; numba's constructors are
+avoided, as numba compiles one for each number of axes and each dtype.
 """
 
 import ctypes
@@ -52,20 +52,23 @@ def carray(typing, address, shape, dtype):
         element_type = context.get_data_type(array_type.dtype)
         itemsize = context.get_abi_sizeof(element_type)
         sizes = _unpack_shape(context, builder, signature.args[1], args[1])
+        # row-major: the last axis has stride itemsize
         strides = [cgutils.intp_t(itemsize)]
         for size in reversed(sizes[1:]):
             strides.insert(0, builder.mul(strides[0], size))
+        # imported here: the module takes long to import, and cached kernels skip it
         from numba.np.arrayobj import make_array, populate_array
 
         array = make_array(array_type)(context, builder)
         data = builder.inttoptr(args[0], element_type.as_pointer())
+        # without meminfo: the array does not own its memory
         populate_array(array, data, sizes, strides, itemsize, None)
         return array._getvalue()
 
     return array_type(types.intp, shape, dtype), codegen
 
 
-def _new_array_intrinsic(shape, dtype, is_zeroed):
+def _new_array_codegen(shape, dtype, is_zeroed):
     """Return signature and code generator of ``empty`` or ``zeros``."""
     array_type = _array_type(shape, dtype)
 
@@ -85,13 +88,13 @@ def _new_array_intrinsic(shape, dtype, is_zeroed):
 @intrinsic
 def empty(typing, shape, dtype=None):
     """Return a new array with undefined entries, as ``numpy.empty``."""
-    return _new_array_intrinsic(shape, dtype, is_zeroed=False)
+    return _new_array_codegen(shape, dtype, is_zeroed=False)
 
 
 @intrinsic
 def zeros(typing, shape, dtype=None):
     """Return a new array of zeros, as ``numpy.zeros``."""
-    return _new_array_intrinsic(shape, dtype, is_zeroed=True)
+    return _new_array_codegen(shape, dtype, is_zeroed=True)
 
 
 @subroutine

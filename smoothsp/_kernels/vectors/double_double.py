@@ -32,6 +32,7 @@ def add(hi, lo, x):
 @subroutine(optimise=False)
 def normalise(hi, lo):
     """Return ``hi + lo`` with hi rounded to nearest; lo is 0 if hi is not finite."""
+    # Dekker's Fast2Sum: exact, as |hi| >= |lo|
     rounded = hi + lo
     if not math.isfinite(rounded):
         return hi, 0.0

@@ -3,18 +3,18 @@
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import get, maximum, put, splat, store
+from smoothsp._kernels.vectors.simd import get_number, maximum, put_number, splat, store
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 
 @subroutine
-def exp_minus_max(scores, offset, count, S, zeros, P, out):
+def fill_exp_minus_max(scores, offset, count, S, zeros, P, out):
     """Fill ``out(i, j) = exp(score(i, j) - max_score)``, ``[count / S, P]``.
 
     Reads the ``count`` scores from ``offset`` on. One pass finds the maximum, another
     fills the rows, so no exponential exceeds 1. Columns past S are 0; if all scores are
-    -inf, all entries are. May write one vector past the end of ``out``. Returns the
+    -inf, all entries are 0. May write one vector past the end of ``out``. Returns the
     maximum in float64.
     """
     V = len(zeros)
@@ -27,6 +27,7 @@ def exp_minus_max(scores, offset, count, S, zeros, P, out):
     for i in range(count // S):
         for j in range(0, P, V):
             x = splat(zeros[0])
+            # -inf - (-inf) would be NaN
             if max_score > -np.inf:
                 x = load_masked(scores, offset + i * S + j, S - j, neg_inf)
                 x = exp(x - splat(max_score))
@@ -41,4 +42,4 @@ def fill_transposed(matrix, S, P, out):
     for first_row in range(0, S, 16):
         for j in range(S):
             for i in range(first_row, min(first_row + 16, S)):
-                put(out, j * P + i, get(matrix, i * P + j))
+                put_number(out, j * P + i, get_number(matrix, i * P + j))

@@ -1,7 +1,7 @@
-"""Flush-to-zero mode: subnormal numbers count as 0 while a kernel runs.
+"""Flush-to-zero mode: subnormal numbers are replaced by 0 while a kernel runs.
 
-A sum or product that is subnormal takes a processor about a hundred times as long.
-Kernels bound the loss below the smallest normal number anyway.
+Arithmetic with subnormal operands or results is about a hundred times slower. Kernels
+bound the loss below the smallest normal number anyway.
 """
 
 import platform
@@ -30,6 +30,7 @@ def set_flush_to_zero(typing):
     """Treat subnormal numbers as 0; return the mode for ``restore_fp_mode``."""
 
     def codegen(context, builder, signature, args):
+        # stmxcsr and ldmxcsr take a pointer to 32 bits
         pointer = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
         if not _HAS_MXCSR:
             return builder.load(pointer)

@@ -1,8 +1,10 @@
-"""Kahan summation of many terms, in their own dtype.
+"""Kahan summation of many terms, in the dtype of the terms.
 
-BLOCK terms are added in registers; these partial sums go to a running total with a
+BLOCK terms are added in registers. These partial sums are added to a total with a
 compensation term, so the error does not grow with their number. Must not be compiled
 with fast-math options that reorder additions.
+
+Source: Kahan, "Further Remarks on Reducing Truncation Errors".
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -17,6 +19,7 @@ def add_compensated(total, compensation, term):
     """Return total and compensation after one term; the sum is total - compensation."""
     term = term - compensation
     new_total = total + term
+    # algebraically 0: the part of the term that rounding added to the total
     return new_total, (new_total - total) - term
 
 

@@ -15,7 +15,8 @@ from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 def prefer_lanes(num_rows, S, L):
     """Return whether one row per lane is faster than one state per lane.
 
-    Measured: true where lanes are nearly full and the data of all lanes fits the cache.
+    By measurement it is if lanes are nearly full and the data of all lanes fits the
+    cache.
     """
     num_groups = (num_rows + L - 1) // L
     return S * num_groups <= 2 * num_rows and S < 3 * L
@@ -23,7 +24,8 @@ def prefer_lanes(num_rows, S, L):
 
 @subroutine(forceinline=True)
 def vector_matrix_product(x, x_offset, matrix, S, y, y_offset, zero, L):
-    """Fill ``y(j) = sum_i x(i) matrix(i, j)`` in all lanes, matrix shared by them."""
+    """Fill ``y(j) = sum_i x(i) matrix(i, j)`` in each lane, for a shared matrix."""
+    # four columns at a time: one load of x for four products, four chains of fma
     j = 0
     while j + 4 <= S:
         a = b = c = d = zero
@@ -77,7 +79,7 @@ def sum_outer_products(x, y, N, S, zero, L, matrix, totals, compensations):
                         for n in range(first, last):
                             a = load(x, ((n - 1) * S + u) * L)
                             t = fma(a, load(y, (n * S + v) * L), t)
-                        _store_sum(
+                        _store_or_add_sum(
                             t,
                             u * S + v,
                             (is_single_block, S, L, matrix, totals, compensations),
@@ -116,14 +118,14 @@ def _sum_tile(first, last, i, j, x, y, zero, target):
 @subroutine(forceinline=True)
 def _store_tile_row(t0, t1, t2, t3, e, target):
     """Store four neighbouring sums of a row, the first at cell e."""
-    _store_sum(t0, e, target)
-    _store_sum(t1, e + 1, target)
-    _store_sum(t2, e + 2, target)
-    _store_sum(t3, e + 3, target)
+    _store_or_add_sum(t0, e, target)
+    _store_or_add_sum(t1, e + 1, target)
+    _store_or_add_sum(t2, e + 2, target)
+    _store_or_add_sum(t3, e + 3, target)
 
 
 @subroutine(forceinline=True)
-def _store_sum(t, e, target):
+def _store_or_add_sum(t, e, target):
     """Store matrix times the sum of a single block, or add it to the total so far."""
     is_single_block, _, L, matrix, totals, compensations = target
     if is_single_block:

@@ -37,6 +37,7 @@ def gather_lanes(emissions, steps, lengths, rows, N, row_scratch, zeros, block):
                         row_scratch[n * S + s] = emissions[b, steps[b, n], s]
                 source = span(row_scratch)
                 offset = 0
+        # vector l of block k holds cells k to k + L of row l, until it is transposed
         for k in range(0, N * S, L):
             values = load_masked(source, offset + k, length * S - k, zero)
             store(blocks, (k + lane) * L, values)

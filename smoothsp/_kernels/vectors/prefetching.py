@@ -13,7 +13,7 @@ from smoothsp._kernels.vectors.simd import Span
 def prefetch(typing, array, offset):
     """Prefetch the cache line of the number at ``offset`` of a span.
 
-    Out of bounds it has no effect.
+    An offset out of bounds has no effect: prefetches do not fault.
     """
     if not isinstance(array, Span):
         return None
@@ -55,6 +55,7 @@ def prefetch_row(k, last, order, skips_left, indptr, columns, values):
     i = order[k + PREFETCH_DISTANCE]
     if skips_left[i] > 0:
         return -1
+    # a cache line holds 8 numbers of 64 bits
     for e in range(indptr[i], indptr[i + 1], 8):
         prefetch(columns, e)
         prefetch(values, e)

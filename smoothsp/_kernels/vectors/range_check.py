@@ -20,13 +20,13 @@ from smoothsp._kernels.vectors.simd_masked import load_masked
 NEG_INF_OR_LOW, LOW, INVALID, COARSE = 1, 2, 4, 8
 # Exact in every float type.
 LIMIT = 2.0**40
-# A cost added to a larger float32 score would lose digits that are visible in losses.
+# A cost added to a larger float32 score would lose digits that matter in losses.
 MAX_FINE = 64.0
 
 
 @kernel
 def range_codes(address, size, like):
-    """Return the bit mask of ``size`` numbers of the dtype of ``like``.
+    """Return the bit mask of range codes of ``size`` numbers of the dtype of ``like``.
 
     One pass computes minimum and maximum, and whether all are below ``LIMIT``. A second
     pass distinguishes -inf from finite numbers, only if the minimum is <= -LIMIT.
@@ -42,6 +42,7 @@ def range_codes(address, size, like):
         v = load(values, i) if i + L <= size else load_masked(values, i, size - i, zero)
         invalid = select_lt(v, limit, invalid, one)  # comparisons with NaN are false
         min_value = minimum(v, min_value)
+        # invalid numbers count as 0, so that they do not make scores coarse
         max_value = maximum(select_lt(v, limit, v, zero), max_value)
     codes = INVALID if any_not_equal(invalid, zero) else 0
     if not any_not_equal(select_lt(zero - limit, min_value, zero, one), zero):
@@ -61,7 +62,7 @@ def range_codes(address, size, like):
 
 
 @kernel
-def low_to_neg_inf(source_address, size, like, target_address):
+def copy_with_low_as_neg_inf(source_address, size, like, target_address):
     """Copy ``size`` numbers, replacing those <= -LIMIT by -inf.
 
     Both addresses may be the same.
@@ -76,7 +77,7 @@ def low_to_neg_inf(source_address, size, like, target_address):
 
 
 @kernel
-def find_neg_inf_row(address, num_rows, size, like):
+def first_neg_inf_row(address, num_rows, size, like):
     """Return the first row of ``size`` numbers that are all -inf (or NaN), or -1."""
     values = carray(address, (num_rows, size), like)
     for row in range(num_rows):

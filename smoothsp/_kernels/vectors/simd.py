@@ -68,6 +68,7 @@ def _make_span_intrinsic(alignment):
         def codegen(context, builder, signature, args):
             array_struct = _array_struct(context, builder, signature.args[0], args[0])
             span_struct = cgutils.create_struct_proxy(span_type)(context, builder)
+            # bytes to the next multiple of a power of two: -start mod alignment
             start = builder.ptrtoint(array_struct.data, array_struct.nitems.type)
             num_skipped = builder.and_(builder.neg(start), start.type(alignment - 1))
             num_skipped = builder.udiv(
@@ -116,13 +117,14 @@ def element_pointer(context, builder, array_type, array, offset, num_lanes):
 
 @intrinsic
 def load(typing, array, offset):
-    """The lanes at ``offset`` and after."""
+    """Return the vector of the numbers from ``offset`` on."""
     vector = Vector(array.dtype)
 
     def codegen(context, builder, signature, args):
         vector_type = context.get_value_type(vector)
         num_lanes = args[1].type(vector.lanes)
         pointer = element_pointer(context, builder, signature.args[0], *args, num_lanes)
+        # alignment of a number, not of a vector: LLVM would assume 64 bytes and fault
         value = builder.load(builder.bitcast(pointer, vector_type.as_pointer()))
         value.align = array.dtype.bitwidth // 8
         return value
@@ -132,7 +134,7 @@ def load(typing, array, offset):
 
 @intrinsic
 def store(typing, array, offset, vector):
-    """Write the lanes at ``offset`` and after."""
+    """Write the lanes of ``vector`` from ``offset`` on."""
 
     def codegen(context, builder, signature, args):
         num_lanes = args[1].type(args[2].type.count)
@@ -147,7 +149,7 @@ def store(typing, array, offset, vector):
 
 
 @intrinsic
-def get(typing, array, offset):
+def get_number(typing, array, offset):
     """Return the number at ``offset``; negative offsets do not wrap around."""
 
     def codegen(context, builder, signature, args):
@@ -160,7 +162,7 @@ def get(typing, array, offset):
 
 
 @intrinsic
-def put(typing, array, offset, x):
+def put_number(typing, array, offset, x):
     """Write the number x at ``offset``."""
 
     def codegen(context, builder, signature, args):
@@ -184,7 +186,7 @@ def _broadcast(builder, x, vector_type):
 
 @intrinsic
 def splat(typing, x):
-    """The scalar x in every lane."""
+    """Return the vector with x in every lane."""
     vector = Vector(x)
 
     def codegen(context, builder, signature, args):
@@ -195,7 +197,10 @@ def splat(typing, x):
 
 @intrinsic
 def splat_at(typing, array, offset):
-    """The number at ``offset`` in every lane; no index counts from the end."""
+    """Return the vector with the number at ``offset`` in every lane.
+
+    Negative offsets do not wrap around.
+    """
     vector = Vector(array.dtype)
 
     def codegen(context, builder, signature, args):
@@ -207,7 +212,7 @@ def splat_at(typing, array, offset):
 
 
 def call_intrinsic(builder, name, *args):
-    """LLVM code for an instruction that takes and gives vectors of one type."""
+    """Emit a call of an LLVM intrinsic whose arguments and result have one type."""
     kind = args[0].type
     bits = 32 if isinstance(kind.element, ir.FloatType) else 64
     signature = ir.FunctionType(kind, [kind] * len(args))
@@ -219,7 +224,7 @@ def call_intrinsic(builder, name, *args):
 
 @intrinsic
 def fma(typing, a, b, c):
-    """``a * b + c``, rounded once."""
+    """Return ``a * b + c``, rounded once."""
 
     def codegen(context, builder, signature, args):
         return call_intrinsic(builder, "fma", *args)
@@ -255,68 +260,69 @@ def _make_select_intrinsic(comparison):
     return operation
 
 
-# a where it is strictly larger (smaller), else b: a NaN in a is dropped, in b kept
+# a where it is strictly larger (smaller), else b: one instruction on x86. A NaN in a is
+# dropped, a NaN in b is returned.
 maximum, minimum = _make_select_intrinsic(">"), _make_select_intrinsic("<")
 
 
 @intrinsic
 def select_lt(typing, a, b, c, d):
-    """``c`` where ``a < b``, else ``d``."""
+    """Return ``c`` where ``a < b``, else ``d``; comparisons with NaN are false."""
 
     def codegen(context, builder, signature, args):
-        is_less = builder.fcmp_ordered("<", args[0], args[1])
-        return builder.select(is_less, args[2], args[3])
+        mask = builder.fcmp_ordered("<", args[0], args[1])
+        return builder.select(mask, args[2], args[3])
 
     return a(a, a, a, a), codegen
 
 
 if config.DISABLE_JIT:
-    # Without the compiler a vector is a numpy array: slow, and good for a debugger.
+    # Without the compiler a vector is a numpy array: slow, but a debugger can step in.
 
     def span(array):
-        """The array, flat."""
+        """Return the flat array."""
         return array.reshape(-1)
 
     aligned_span = span
 
     def subspan(array, first, count):
-        """``count`` numbers of an array, from ``first`` on."""
+        """Return ``count`` numbers of an array, from ``first`` on."""
         return array[first : first + count]
 
     def load(array, offset):
-        """The lanes at ``offset`` and after."""
+        """Return the vector of the numbers from ``offset`` on."""
         return array[offset : offset + 64 // array.itemsize].copy()
 
     def store(array, offset, vector):
-        """Write the lanes at ``offset`` and after."""
+        """Write the lanes of ``vector`` from ``offset`` on."""
         array[offset : offset + 64 // array.itemsize] = vector
 
     def splat(x):
-        """The scalar x in every lane."""
+        """Return x, the value of every lane."""
         return x
 
     def splat_at(array, offset):
-        """The number at ``offset`` in every lane."""
+        """Return the number at ``offset``, the value of every lane."""
         return array[offset]
 
-    get = splat_at
+    get_number = splat_at
 
-    def put(array, offset, x):
+    def put_number(array, offset, x):
         """Write the number x at ``offset``."""
         array[offset] = x
 
     def fma(a, b, c):
-        """``a * b + c``."""
+        """Return ``a * b + c``."""
         return a * b + c
 
     def maximum(a, b):
-        """``a`` where it is strictly larger, else ``b``."""
+        """Return ``a`` where it is strictly larger, else ``b``."""
         return np.where(a > b, a, b)
 
     def minimum(a, b):
-        """``a`` where it is strictly smaller, else ``b``."""
+        """Return ``a`` where it is strictly smaller, else ``b``."""
         return np.where(a < b, a, b)
 
     def select_lt(a, b, c, d):
-        """``c`` where ``a < b``, else ``d``."""
+        """Return ``c`` where ``a < b``, else ``d``."""
         return np.where(a < b, c, d)

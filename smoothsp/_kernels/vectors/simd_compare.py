@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def any_not_equal(typing, a, b):
-    """Whether any lane of a is not equal to that of b."""
+    """Return whether any lane of a differs from that of b; NaN differs from all."""
 
     def codegen(context, builder, signature, args):
         is_unequal = builder.fcmp_unordered("!=", *args)
@@ -22,5 +22,5 @@ def any_not_equal(typing, a, b):
 if config.DISABLE_JIT:
 
     def any_not_equal(a, b):
-        """Whether any lane of a is not equal to that of b."""
+        """Return whether any lane of a differs from that of b; NaN differs from all."""
         return bool(np.any(a != b))

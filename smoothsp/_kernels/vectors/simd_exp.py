@@ -48,9 +48,11 @@ def exp(typing, x):
         r = builder.select(is_below, constant(min_argument), args[0])
         r = call_intrinsic(builder, "fma", k, constant(-ln2_hi), r)
         r = call_intrinsic(builder, "fma", k, constant(-ln2_lo), r)
+        # Horner's rule for sum_n r^n / n!
         p = constant(1 / math.factorial(degree))
         for n in range(degree - 1, -1, -1):
             p = call_intrinsic(builder, "fma", p, r, constant(1 / math.factorial(n)))
+        # 2^k: the integer k, in the low bits of shifted, moves to the exponent field
         bits = builder.bitcast(shifted, int_type)
         bits = builder.shl(bits, constant(mantissa_bits, int_type))
         bits = builder.add(bits, constant(bias << mantissa_bits, int_type))
@@ -98,11 +100,11 @@ if config.DISABLE_JIT:
     exp = np.exp
 
     def exponent(x):
-        """The k for which ``x = m 2^k`` with m in [1, 2)."""
+        """Return the integer k of ``x = m 2^k``, m in [1, 2)."""
         return (np.frexp(x)[1] - 1).astype(x.dtype)
 
     def mantissa(x):
-        """The m in [1, 2) for which ``x = m 2^k``."""
+        """Return the m in [1, 2) of ``x = m 2^k``."""
         return 2 * np.frexp(x)[0]
 
 
@@ -117,6 +119,7 @@ def log(x):
     m, k = mantissa(x), exponent(x)
     sqrt_2 = splat(math.sqrt(2.0))
     k = select_lt(m, sqrt_2, k, k + ones)
+    # m near 1, so that s is small and log(1) is exact
     m = select_lt(m, sqrt_2, m, m * halves)
     s = (m - ones) / (m + ones)
     square = s * s

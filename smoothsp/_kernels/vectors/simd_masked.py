@@ -1,7 +1,7 @@
 """Masked loads and stores, reductions over lanes, transposes of L x L blocks.
 
-For rows whose length is no multiple of the lanes. The float type in memory may differ
-from the vector's.
+Masks serve rows whose length is not a multiple of the number of lanes. The float type
+in memory may differ from that of the vector.
 """
 
 import numpy as np
@@ -29,6 +29,7 @@ def _lane_mask(builder, count, vector_type):
 def _masked_pointer(context, builder, array_type, array, offset, count, num_lanes):
     """Return pointer, vector type in memory, mask and alignment of a masked access."""
     stored = ir.VectorType(context.get_value_type(array_type.dtype), num_lanes)
+    # bounds are checked for the lanes in the mask only
     full_count = count.type(num_lanes)
     clipped_count = builder.select(
         builder.icmp_signed("<", count, full_count), count, full_count
@@ -60,7 +61,7 @@ def _convert_lanes(builder, vector, vector_type):
 
 @intrinsic
 def load_masked(typing, array, offset, count, fill):
-    """Load the first ``count`` lanes from ``offset`` on; take the others from fill."""
+    """Return the first ``count`` numbers from ``offset`` on; other lanes from fill."""
 
     def codegen(context, builder, signature, args):
         array_type = signature.args[0]
@@ -78,7 +79,7 @@ def load_masked(typing, array, offset, count, fill):
 
 @intrinsic
 def store_masked(typing, array, offset, count, vector):
-    """Store the first ``count`` lanes at ``offset`` and after."""
+    """Write the first ``count`` lanes of ``vector`` from ``offset`` on."""
 
     def codegen(context, builder, signature, args):
         array_type = signature.args[0]
@@ -162,7 +163,7 @@ def _select_maximum(builder, a, b):
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-# the order of the sum is fixed, so results are reproducible to the bit
+# pairs are added in a fixed order, so results are reproducible to the bit
 reduce_sum = _make_reduction(lambda builder, a, b: builder.fadd(a, b))
 reduce_max = _make_reduction(_select_maximum)
 
@@ -171,19 +172,19 @@ if config.DISABLE_JIT:
     # Without the compiler a vector is a numpy array, or a number for all lanes.
 
     def load_masked(array, offset, count, fill):
-        """The numbers at ``offset`` in lanes before ``count``, ``fill`` after."""
+        """Return ``count`` numbers from ``offset`` on, then lanes of ``fill``."""
         lanes = np.full(64 // fill.dtype.itemsize, fill)
         count = max(0, min(count, len(lanes)))
         lanes[:count] = array[offset : offset + count]
         return lanes
 
     def store_masked(array, offset, count, vector):
-        """Write the lanes before ``count``."""
+        """Write the first ``count`` lanes from ``offset`` on."""
         count = max(0, min(count, len(vector)))
         array[offset : offset + count] = vector[:count]
 
     def transpose_block(array, offset):
-        """Swap rows and columns of a square."""
+        """Transpose the L x L block at ``offset``."""
         lanes = 64 // array.itemsize
         square = array[offset : offset + lanes * lanes].reshape(lanes, lanes)
         square[:] = square.T.copy()

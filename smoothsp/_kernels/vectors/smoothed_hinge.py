@@ -1,4 +1,4 @@
-r"""The structural hinge over the K best outputs, smoothed by the squared l2 norm.
+r"""Structural hinge over the K best outputs, smoothed by the squared l2 norm.
 
 With z_1 >= ... >= z_K the best scores and k the largest number for which
 ``sum_{i<k} (z_i - z_k) < mu``,
@@ -28,6 +28,7 @@ def project_onto_simplex(mu, count, z, u):
     while k < count and total - k * z[k] < mu:
         total += z[k]
         k += 1
+    # u adds up to 1 over the support: (total - k tau) / mu = 1
     tau = (total - mu) / k
     h, squared_norm = 0.0, 0.0
     for i in range(count):
@@ -48,6 +49,7 @@ def smoothed_hinge(best_scores, gold_hi, gold_lo, mu, K, clip_at_zero, z, u):
     """
     M, best_hi, best_lo = len(best_scores), best_scores[0, 0], best_scores[0, 1]
     u[:] = 0.0
+    # high parts first: their difference is exact where the scores are close
     loss, is_exact = (best_hi - gold_hi) + (best_lo - gold_lo), True
     if mu > 0:
         count = 0

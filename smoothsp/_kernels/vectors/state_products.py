@@ -1,9 +1,9 @@
 """Products of vectors with one matrix, with lanes over states.
 
-Rows of a matrix are P numbers long: S, then zeros up to whole vectors of V. Tiles of
-four vectors keep the sums in registers. The two halves of a sum are each added in
-order, then to each other, for all tile sizes: the bits of a row do not depend on the
-rows computed together with it.
+Rows of a matrix are padded by zeros from S to P, whole vectors of V. Sums of tiles of
+four vectors stay in registers. The two halves of a sum are each added in order, then to
+each other, for all tile sizes: the bits of a row do not depend on the rows computed
+together with it.
 """
 
 from typing import Any, NamedTuple
@@ -58,6 +58,7 @@ def _fma_four(v, m0, m1, m2, m3, t0, t1, t2, t3):
 
 @subroutine(forceinline=True)
 def _store_four(out, offset, stride, t0, t1, t2, t3):
+    """Store four vectors, ``stride`` numbers apart, from ``offset`` on."""
     store(out, offset, t0)
     store(out, offset + stride, t1)
     store(out, offset + 2 * stride, t2)
@@ -68,8 +69,8 @@ def _store_four(out, offset, stride, t0, t1, t2, t3):
 def _multiply_four_rows(x, o0, o1, o2, o3, matrix, y):
     """Multiply four rows, in tiles of four vectors: 16 sums in registers.
 
-    The halves of the sums over i run one after the other, the first being stored in y.
-    For the last vectors, one at a time, both halves run together.
+    For each tile the first half of the sum over i is stored in y, then the second half
+    is added. For the last vectors, one at a time, both halves run together.
     """
     rows, S, P, V, zero = matrix
     middle = (S + 1) // 2
@@ -221,7 +222,11 @@ def _sum_tile(target, first, last, x, y, row_offset, j, V, zero):
 
 @subroutine(forceinline=True)
 def _store_tile_column(target, j, a, b, c, d):
-    """Store column j of a tile, times the matrix, or add it to the accumulators."""
+    """Store four rows of a vector at column j, times the matrix, or accumulate them.
+
+    If there are several blocks, the sums are added to the accumulators instead, and
+    the product with the matrix follows after the last block.
+    """
     is_single_block, i, S, P, rows, accumulators, out, out_offset = target
     e = i * P + j
     if not is_single_block:

@@ -45,17 +45,18 @@ AXES = {
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Measurements of solvers, look by look.
+    """Measurements of solvers at increasing costs.
 
     Parameters
     ----------
     rows
-        A dict for each look at each run: ``solver``, ``seed``, ``look``; ``passes``,
-        ``oracle_calls`` and ``seconds`` so far, and ``calls``, oracle calls per
-        example; ``primal``, the objective computed by the problem; ``dual``, the best
-        bound that this run knows below the minimum, and ``gap``, primal less dual, NaN
-        if unknown; a value for each metric; and ``status``, the reason why the run
-        ended, in its last row. A run that diverges ends with an infinite ``primal``.
+        One dict per run and cost. ``solver``, ``seed`` and ``look`` identify it.
+        ``passes``, ``oracle_calls`` and ``seconds`` are totals of the run, and
+        ``calls`` is oracle calls per example. ``primal`` is the objective computed by
+        the problem, ``dual`` the best lower bound of this run so far, and ``gap`` their
+        difference, NaN if unknown. Each metric has a value. ``status`` is the reason
+        why the run ended, in its last row. A run that diverges ends with an infinite
+        ``primal``.
     metrics
         Names of the metrics.
 
@@ -89,7 +90,7 @@ class Comparison:
         return pandas.DataFrame(self.rows)
 
     def __str__(self) -> str:
-        """The last look at each run, as text."""
+        """Return the last row of each run as a text table."""
         last = {(row["solver"], row["seed"]): row for row in self.rows}
         names = ("solver", "seed", "calls", "seconds", "primal", "gap", *self.metrics)
         lines = [
@@ -111,8 +112,8 @@ class Comparison:
     ) -> list[Panel]:
         """Return panels of :func:`draw_panels`, from top to bottom.
 
-        The duality gap, the primal suboptimality and each metric, without those of
-        which nothing is known, against ``x``.
+        Duality gap, primal suboptimality and each metric against ``x``, without
+        quantities that are never finite.
         """
         checks.require_choice("x", x, UNITS)
         bound = self.lower_bound if lower_bound is None else lower_bound
@@ -132,6 +133,7 @@ class Comparison:
                 run = runs.setdefault(row["solver"], {}).setdefault(row["seed"], [])
                 # Values of a diverged run are shown as infinite.
                 diverged = math.isinf(row["primal"])
+
                 value = math.inf if diverged else value_of(row)
                 run.append(CurvePoint(row["look"], row[x], value))
             lists = {
@@ -161,8 +163,8 @@ class Comparison:
         path
             Path of the figure, ending in ``.png``, ``.svg`` or ``.pdf``.
         lower_bound
-            A bound below the minimum, for the suboptimality. Default: the largest
-            ``dual``. Without any, the lowest objective.
+            Lower bound of the minimum, for the suboptimality. Default: the largest
+            ``dual``, or without duals the lowest objective.
 
         Raises
         ------
@@ -189,28 +191,28 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Comparison:
-    """Run solvers with equal budgets, and look at each when it has spent the same.
+    """Run solvers with equal budgets and measure them at equal costs.
 
-    The clock stops during a look.
+    The clock stops during a measurement.
 
     Parameters
     ----------
     solvers
         A function ``make(seed)`` for each name, which returns a new solver of
-        :mod:`smoothsp.linear.solvers`, or your own object of this problem with the
+        :mod:`smoothsp.linear.solvers`, or your own object for this problem with the
         interface :class:`~smoothsp.linear.solvers.Solver`. Its ``max_passes`` and
         ``max_seconds`` are ignored. It stops at its ``tol``; with 0 it runs to the last
-        look.
+        cost in ``looks``.
     problem
-        The problem that all of them solve.
+        Problem to solve.
     looks
-        Costs at which to look, rising. A look that falls into a pass happens after the
-        pass, and its row has the true costs. A pass that crosses several looks has one
-        row, with the last of them.
+        Costs at which to measure, ascending. A measurement within a pass is made after
+        the pass, and its row has the true costs. A pass that crosses several costs has
+        one row, with the last of them.
     unit
-        Unit of the looks: ``"calls"``, oracle calls per example; ``"seconds"``; or
-        ``"passes"``. Each solver first makes one pass that is not counted, so that no
-        run pays for first calls.
+        Unit of ``looks``: ``"calls"``, oracle calls per example; ``"seconds"``; or
+        ``"passes"``. Each solver first makes one pass that is not counted, so that
+        compilation is not measured.
     seeds
         Seeds of the runs of each solver, all different.
     metrics
@@ -221,8 +223,8 @@ def compare(
         problem's hinge or likelihood with the terms of ``lam`` and ``l1``, equal for
         all solvers.
     out
-        Folder where each run is stored once it is finished. Runs with equal settings
-        are read, others computed; functions count by their name. After Ctrl-C, which
+        Folder in which finished runs are stored. Runs with equal settings are read, all
+        other runs are computed; functions are compared by name. After Ctrl-C, which
         raises, the next call continues the interrupted run.
     progress
         Show a progress bar. None: on a terminal, if it takes longer than three seconds.
@@ -234,16 +236,15 @@ def compare(
     Raises
     ------
     ValueError
-        If solvers have different objectives, or ``make`` returns one object twice; for
-        looks that do not rise, equal seeds and reserved names of metrics; for a file in
-        ``out`` that is damaged or was edited.
+        If solvers have different objectives, or ``make`` returns one object twice. If
+        ``looks`` does not ascend, seeds are equal, or names of metrics are reserved. If
+        a file in ``out`` is damaged or was edited.
     TypeError
-        If ``make`` returns no solver, or a metric no number.
+        If ``make`` does not return a solver, or a metric not a number.
     Exception
-        Of a solver, ``make`` or a metric: its message then ends with solver and seed.
-        Runs that finished before are in ``out``. A FloatingPointError, or any error at
-        weights that are not finite, is no error but the last row of a run that
-        diverged.
+        Errors of a solver, ``make`` or a metric, with solver and seed appended to the
+        message. Finished runs are in ``out``. A FloatingPointError, or any error at
+        weights that are not finite, does not raise but ends the run as diverged.
 
     Examples
     --------
@@ -456,9 +457,9 @@ class _ComparisonRuns:
             return
         if not passes:
             raise TypeError(
-                f"solvers: expected one of smoothsp.linear.solvers or a Solver as"
+                f"solvers: expected a solver of smoothsp.linear.solvers or a Solver as"
                 f" {name!r}, got {type(solver).__name__}, whose passes cannot be"
-                " looked at"
+                " observed"
             )
         if solution.interrupted:
             raise KeyboardInterrupt
@@ -518,6 +519,7 @@ class _RunRecorder:
         bounds = [row["dual"] for row in self.rows]
         # A dual of -inf is no bound.
         bounds = [x for x in (*bounds, float(bound)) if x > -math.inf]
+        # Largest dual so far: later bounds may be lower.
         dual = max(bounds, default=math.nan) if race.has_duals else math.nan
         values: Row = {}
         for self.metric, compute_metric in race.metrics.items():

@@ -29,6 +29,7 @@ def describe_settings(value: Any, depth: int = 0) -> str:
     if isinstance(value, np.ndarray):
         checksum = value.dtype.hasobject or arrays.checksum(value)
         return f"array({value.dtype}, {value.shape}, {checksum})"
+    # Budgets and callbacks do not change the iterates.
     if isinstance(value, RunLimits):
         return f"tol={value.tol!r}"
     type_name = type(value).__qualname__
@@ -38,6 +39,7 @@ def describe_settings(value: Any, depth: int = 0) -> str:
         return describe_nested((value.func, value.args, value.keywords))
     if isinstance(value, type) or inspect.isroutine(value):
         return str(value.__qualname__)
+    # Dataset objects identify themselves by their checksum.
     checksum = getattr(value, "checksum", None)
     if checksum is not None:
         return f"{type_name}({checksum})"

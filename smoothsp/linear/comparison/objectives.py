@@ -28,6 +28,7 @@ def make_common_objective(problem: Any, solvers: Mapping[str, Any]) -> Objective
     """Return ``lam / 2 |w|^2 + l1 |w|_1 + loss``; raise if solvers differ in terms."""
     terms: dict[_Terms, str] = {}
     for name, solver in solvers.items():
+        # Weights on the simplex have another regulariser, the relative entropy.
         if getattr(solver, "domain", "space") != "space":
             raise ValueError(f"objective: expected a function for {name}, got None")
         solver_terms = _extract_terms(solver, isinstance(problem, LeastSquaresProblem))
@@ -86,4 +87,5 @@ def evaluate_objective(objective: Objective, w: NDArray[np.float64]) -> float:
             value = as_number("objective", objective(w))
     except FloatingPointError:
         return math.inf
+    # NaN is a divergence, too.
     return math.inf if math.isnan(value) else value

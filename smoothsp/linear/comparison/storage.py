@@ -38,6 +38,7 @@ class StoredRun:
     ) -> None:
         self.settings, self.folder = settings, folder
         text = json.dumps([name, settings], sort_keys=True)
+        # Settings in the name: other settings never overwrite a run.
         settings_hash = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
         stem = (folder or Path()) / f"{slug}-seed{seed}-{settings_hash}"
@@ -81,6 +82,7 @@ class StoredRun:
         checksum = _compute_checksum(rows, self.settings)
         content = {"settings": self.settings, "rows": rows, "checksum": checksum}
         curves.write_file(self.rows_path, json.dumps(content, indent=1).encode())
+        # After the rows: an interruption in between leaves both, and the rows are read.
         self.state_path.unlink(missing_ok=True)
 
     def save_interrupted(self, rows: list[Row], state: State) -> None:

@@ -86,7 +86,7 @@ class BinaryHingeDual:
         self._losses_at_zero, self._gaps = np.zeros((2, len(signs)))
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
-        """Minimise over the coefficients ``order[first:last]``, one after the other."""
+        """Minimise over each of the coefficients ``order[first:last]``, in order."""
         binary_hinge.coordinate_descent(
             first,
             last,
@@ -120,6 +120,8 @@ class BinaryHingeDual:
             np.sqrt(np.dot(displacement, displacement))
         )
         self._weights_at_certificate[:] = self.weights
+        # A sample above the radius kept its gap 0: margins move by at most |x_i| |w -
+        # w_0|.
         rows = np.flatnonzero(self._recheck_radius < self._path_length)
         self.num_checked = len(rows)
         squared_norm_w = squared_norm(self.weights)

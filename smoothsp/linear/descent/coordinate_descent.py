@@ -1,8 +1,8 @@
 """Dual coordinate descent: sweeps with shrinking, certificates, stopping rules.
 
-A sweep minimises the dual over one block of variables after the other. Blocks that do
-not move are skipped for a growing number of sweeps. Certificates compute the duality
-gap of all blocks, and wake the skipped blocks that have a part in it.
+A sweep minimises the dual over each block of variables in turn. Blocks that do not move
+are skipped for a growing number of sweeps. Certificates compute the duality gap of all
+blocks, and reactivate the skipped blocks whose gap is not negligible.
 """
 
 import math
@@ -27,7 +27,7 @@ ZERO_VIOLATION_ULPS = 8
 MAX_SKIP_DOUBLINGS = 5
 # Numbers whose squares are summed in float64 at a time.
 _SQUARE_CHUNK = 1 << 16
-# Inner-loop steps of a kernel call: Ctrl-C waits for the end of a call.
+# Inner-loop steps of a kernel call: Ctrl-C takes effect at the end of a call.
 _STEPS_PER_CALL = 200_000_000
 # Sweeps after which w is recomputed from the coefficients.
 _REBUILD_PERIOD = 64
@@ -40,7 +40,7 @@ _MAX_SWEEPS_BETWEEN_CERTIFICATES = 16
 _ACTIVE_GAP_DROP = 0.3
 # Upper limit of blocks visited in one call of the compiled loop.
 _MAX_BLOCKS_PER_CALL = 4096
-# A certificate costs at least this fraction of one that evaluates all blocks.
+# Lower bound of a certificate's cost, relative to an evaluation of all blocks.
 _MIN_CERTIFICATE_FRACTION = 1 / 64
 # Lower bound of (gap after a sweep) / (block gaps at their visits in the sweep).
 _MIN_REMAINING_RATIO = 0.3
@@ -55,7 +55,8 @@ _SAVED_SCALARS = (
 )
 # Gaps below this many ulps of the total loss at w = 0 are rounding error.
 _GAP_FLOOR_ULPS = 4
-# A skipped block is woken if its gap exceeds this fraction of target_gap / num_blocks.
+# A skipped block is reactivated if its gap exceeds this fraction of
+# target_gap / num_blocks.
 _WAKE_FRACTION = 0.25
 
 
@@ -118,7 +119,7 @@ class DualProblem(Protocol):
         """Approximate number of inner-loop steps of a sweep."""
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
-        """Minimise over the blocks ``order[first:last]``, one after the other."""
+        """Minimise over each of the blocks ``order[first:last]``, in order."""
 
     def certify(self) -> CertificateTerms:
         """Compute primal, dual and the gap of each block."""
@@ -294,7 +295,7 @@ class _DescentLoop:
         return Status.OUT_OF_EPOCHS
 
     def call_callback(self, certificate: Certificate) -> bool:
-        """Call the callback; whether it ends the fit."""
+        """Call the callback and return whether it ends the fit."""
         if self.settings.callback is None:
             return False
         w = self.problem.w
@@ -438,7 +439,8 @@ class _DescentLoop:
         is_near_floor = (
             evaluation.certificate.gap <= _NEAR_FLOOR_FACTOR * evaluation.rounding_floor
         )
-        # The last certificate woke all blocks with a gap; if none moves, none can.
+        # The last certificate reactivated all blocks with a gap; if none moves, none
+        # can.
         has_stalled = self.num_changed == 0 or (
             is_near_floor and self.num_stalled >= _MAX_STALLED
         )

@@ -74,7 +74,7 @@ class LinearDual:
         ]
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
-        """Minimise over the blocks ``order[first:last]``, one after the other."""
+        """Minimise over each of the blocks ``order[first:last]``, in order."""
         dual_blocks = self._dual_blocks
         self._descend_kernel(
             first,
@@ -132,7 +132,7 @@ class LinearDual:
     def rebuild_from_duals(self) -> None:
         """Recompute W from the coefficients."""
         dual_blocks = self._dual_blocks
-        # a_iy = sum of the other |a_ij|: where it is 0, the row is 0 and is skipped.
+        # a_iy is the sum of |a_ij| over j != y: if it is 0, so is the row.
         gold_coefficients = dual_blocks.coefficients[
             np.arange(len(dual_blocks.labels)) * dual_blocks.padded_num_classes
             + dual_blocks.labels
@@ -151,7 +151,10 @@ class LinearDual:
 
 
 class GramDual:
-    """Dual of a multiclass SVM with a Gram matrix G, ``z_i = sum_s G(i, s) a_s``."""
+    """Dual of a multiclass SVM with a Gram matrix G, ``z_i = sum_s G(i, s) a_s``.
+
+    Scores z, ``(n, classes)``, take the place of the weights.
+    """
 
     # A Gram matrix has no features, and so no weights.
     w = None
@@ -178,7 +181,7 @@ class GramDual:
         )
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
-        """Minimise over the blocks ``order[first:last]``, one after the other."""
+        """Minimise over each of the blocks ``order[first:last]``, in order."""
         dual_blocks = self._dual_blocks
         weston_watkins_gram.coordinate_descent(
             first,

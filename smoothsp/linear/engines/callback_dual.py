@@ -1,8 +1,12 @@
-"""Block-coordinate Frank-Wolfe on any max oracle, in plain numpy.
+r"""Block-coordinate Frank-Wolfe on any max oracle, in plain numpy.
 
-The steps are those of ``compiled_dual``: equal random numbers give equal iterates.
-``w = sum_i w_i`` with a vector w_i for each example, dense or sparse as the features of
-the oracle's outputs; stored outputs are a list for each example.
+.. math:: w = \sum_i w_i, \qquad
+    w_i = \frac{1}{\lambda n} \sum_y \alpha_i(y) \, \psi_i(y), \qquad
+    \ell_i = \frac1n \sum_y \alpha_i(y) \, L_i(y)
+
+The vectors w_i are dense or sparse like the features of outputs. Stored outputs are one
+list per example. With equal random numbers the iterates equal those of
+``compiled_dual``.
 """
 
 import math
@@ -12,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import defer_sigint
-from smoothsp._kernels.linear.working_sets import TIE
+from smoothsp._kernels.linear.working_sets import TIE_TOLERANCE
 from smoothsp.linear.engines.run_monitor import (
     STEP_RULES,
     EngineSettings,
@@ -71,7 +75,7 @@ class CallbackEngine:
         self.output_cache = [[gold_output(self.rows.zero_vector())] for _ in range(n)]
 
     def _clip(self, change: Any = None) -> None:
-        """Clip weights to their bounds, at the columns of a sparse change alone."""
+        """Clip weights to their bounds, only at the columns of a sparse change."""
         if not (self.sparse and change is not None):
             self.current_w = np.clip(self.unclipped_w, self._low, self._high)
             return
@@ -87,12 +91,13 @@ class CallbackEngine:
 
     @property
     def dual(self) -> float:
-        """The dual objective."""
+        """Dual objective."""
         return self._compute_dual(
             self.unclipped_w, self.current_w, float(self.ell.sum())
         )
 
     def _compute_dual(self, v: Floats, w: Floats, ell: float) -> float:
+        # Appendix H; without bounds v = w, and it is l - lambda / 2 |w|^2.
         return ell - self.settings.lam * float(np.dot(v, w) - np.dot(w, w) / 2)
 
     @property
@@ -104,6 +109,7 @@ class CallbackEngine:
         k, ell = self.num_steps, float(self.ell.sum())
         if not self.settings.averages or k == 0:
             return self.unclipped_w, self.current_w, ell
+        # Iterate j has weight 2 j / (k (k + 1)); see ``_apply_step`` for the lag.
         last_weight = 2 / (k * (k + 1))
         v = self.unclipped_w - last_weight * self.average_lag
         return (
@@ -131,6 +137,8 @@ class CallbackEngine:
             sums = np.cumsum(self.gap_estimates)
             if sums[-1] <= gap_floor:
                 return first
+            # Inverse of the cumulative distribution. Rounding may give the total:
+            # ``last`` is the last example of positive probability.
             drawn = uniforms[first : first + self.settings.batch_size] * sums[-1]
             last = int(np.flatnonzero(self.gap_estimates)[-1])
             chosen = np.minimum(np.searchsorted(sums, drawn, side="right"), last)
@@ -146,8 +154,8 @@ class CallbackEngine:
     def visit_batch(self, chosen: list[int]) -> None:
         """Make one step for each example, with outputs at the weights before the batch.
 
-        The oracle is called once for all. Line searches use the current weights, so the
-        dual never decreases.
+        The oracle is called once for the whole batch. Line searches use the current
+        weights, so that the dual never decreases.
         """
         missing = [i for i in dict.fromkeys(chosen) if not self._is_cache_hit(i)]
         corners = dict(zip(missing, self._call_oracle_batch(missing), strict=True))
@@ -169,6 +177,7 @@ class CallbackEngine:
         if not settings.uses_cache:
             return False
         gap = self._frank_wolfe_step(i, argmax_score(self.output_cache[i]).corner).gap
+        # Algorithm 5: max(F g_i, nu / n g) bounds the gap of a hit from below.
         global_threshold = settings.cache_global / self.n * self._last_or_estimated_gap
         return bool(
             gap > 0
@@ -211,6 +220,8 @@ class CallbackEngine:
         return corner.psi / (self.settings.lam * self.n), corner.loss / self.n
 
     def _make_step(self, kind: str, w: Vector, ell: float, max_step: float) -> Step:
+        # <-grad f, delta> = l_d - lambda <w_d, w> for a direction with image (w_d,
+        # l_d).
         gap = ell - self.settings.lam * dot(w, self.current_w)
         return Step(kind, w, ell, gap, max_step)
 
@@ -221,10 +232,11 @@ class CallbackEngine:
     def _store_output(self, i: int, corner: Corner) -> StoredOutput:
         outputs, settings = self.output_cache[i], self.settings
         new_output = StoredOutput(corner, 0.0, self._augmented_score(corner))
+        # A stored output of equal score is a maximiser, too: reuse saves memory.
         for output in outputs:
             if (
                 settings.has_output_weights
-                and output.augmented_score >= new_output.augmented_score - TIE
+                and output.augmented_score >= new_output.augmented_score - TIE_TOLERANCE
             ):
                 return output
         for output in outputs:
@@ -233,6 +245,7 @@ class CallbackEngine:
         unweighted = [
             s for s in outputs if not settings.has_output_weights or s.alpha == 0
         ]
+        # Evict the smallest score, but no output with weight: w_i is their combination.
         if len(outputs) >= settings.cache_size and unweighted:
             outputs[
                 outputs.index(
@@ -256,6 +269,7 @@ class CallbackEngine:
         pairwise_step = self._make_step(
             "pairwise", new_w - away_w, new_ell - away_ell, away_weight
         )
+        # Away steps end where the weight of the output is 0: alpha (1 + gamma) = gamma.
         max_away_step = away_weight / (1 - away_weight) if away_weight < 1 else 0.0
         away_step = self._make_step(
             "away", self.blocks[i] - away_w, self.ell[i] - away_ell, max_away_step
@@ -280,6 +294,8 @@ class CallbackEngine:
             for output in outputs:
                 output.alpha *= 1 + gamma
             away_output.alpha = 0.0 if is_drop_step else away_output.alpha - gamma
+        # Algorithm 3 sets the weight to exactly 0. Recomputing w_i removes its rounding
+        # error.
         if is_drop_step and chosen.kind != "fw":
             self.num_drop_steps += 1
             self._recompute_block(i)
@@ -295,6 +311,7 @@ class CallbackEngine:
         add(self.unclipped_w, change)
         self.blocks[i] = self.blocks[i] + change
         self.ell[i] += gamma * step.ell
+        # A full step replaces the block: no rounding of (1 - 1) w_i remains.
         if step.kind == "fw" and gamma == 1:
             self.blocks[i], self.ell[i] = self._dual_vertex(corner)
         self._clip(change)
@@ -329,6 +346,7 @@ class CallbackEngine:
         if self.sparse:
             # The problem computes hinges of all examples in one call.
             self.hinges = self.problem.hinges(self.current_w)
+            # g_i = max_y H_i / n - (l_i - lambda <w_i, w>): eq. (7).
             gaps = self.hinges / self.n - self.compute_expected_hinges()
         else:
             corners = [self._call_oracle(i) for i in range(self.n)]
@@ -372,9 +390,10 @@ class CallbackEngine:
     # another lambda
 
     def shrink_duals(self, rho: float) -> None:
-        """``alpha <- rho alpha``, gold outputs get 1 - rho; for a smaller lambda.
+        """``alpha <- rho alpha``, plus 1 - rho on gold outputs; for a smaller lambda.
 
-        w_i is proportional to alpha / lambda, so that the weights stay.
+        w_i is proportional to alpha / lambda and gold features are 0, so that the
+        weights do not change (proposition 1).
         """
         self.ell *= rho
         for outputs in self.output_cache:
@@ -413,6 +432,7 @@ class CallbackEngine:
                 "start: expected a solution of a solver with the same kind of steps: "
                 "weights of labellings are missing"
             )
+        # Plain Frank-Wolfe steps need no outputs, only w_i and l_i.
         if self.settings.uses_cache or self.settings.has_output_weights:
             self.output_cache = load_outputs(state, self.rows)
 

@@ -62,6 +62,7 @@ class DenseSGD:
             value, gradient = objective.example_loss_and_gradient(
                 int(i), w, objective.loss.mu
             )
+            # New arrays: an interrupt within a pass must not change the state.
             w = (1 - rate * objective.lam) * w - rate * gradient
             if not (np.isfinite(value) and np.isfinite(w).all()):
                 raise FloatingPointError(

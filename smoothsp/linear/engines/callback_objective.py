@@ -43,8 +43,9 @@ class CallbackObjective:
         if loss.name == "hinge-l2" and problem.topk_oracle is None:
             oracle_name = problem.called[1]
             raise ValueError(
-                "loss: 'hinge-l2' asks for the k worst outputs, and this problem has no"
-                f" {oracle_name}; give it {oracle_name}(i, w, k), or choose 'hinge'"
+                "loss: expected 'hinge' for a problem without"
+                f" {oracle_name}, got 'hinge-l2', which needs the k worst outputs;"
+                f" implement {oracle_name}(i, w, k), or use 'hinge'"
             )
 
     def zero_buffer(self) -> Flat:
@@ -56,7 +57,7 @@ class CallbackObjective:
         return flat.copy()
 
     def active_weights(self) -> NDArray[np.int64]:
-        """Indices of the weights that gradients reach: all."""
+        """Indices of the weights that can have a gradient: all."""
         return np.arange(self.problem.num_weights)
 
     def example_loss_and_gradient(
@@ -73,8 +74,10 @@ class CallbackObjective:
         z = np.array([corner.loss for corner in corners]) - np.array(scores)
         if not np.isfinite(z).all():
             return math.nan, features[0]
+        # A stable order of ties: the projection is then independent of the platform.
         order = np.argsort(-z, kind="stable")
         value, u = smoothed_max(z[order], mu)
+        # -sum_j u_j psi_j; starting from a term keeps psi sparse or dense.
         gradient = features[order[0]] * -u[0]
         for weight, j in zip(u[1:], order[1:], strict=True):
             gradient = gradient - features[j] * weight

@@ -28,10 +28,13 @@ _MEMORY_HINT = "Fewer examples, labels or features take less."
 class ChainEngine:
     """Dual variables of a chain problem as marginals, its weights, and their steps.
 
+    A block is the expected features of its output: node marginals ``(length, S)`` and
+    the sum of edge marginals ``(S, S)`` replace alpha and w_i.
+
     Parameters
     ----------
-    problem, plan
-        What is solved, and how.
+    problem, settings
+        Chain problem and settings of the steps.
     """
 
     compiled = True
@@ -84,6 +87,8 @@ class ChainEngine:
         self._counters = kernels.Counters(np.zeros(4, np.int64), np.zeros(1))
         stores_outputs = settings.uses_cache or settings.has_output_weights
         self.label_cache = LabelCache(problem) if stores_outputs else None
+        # A binary tree of sums in heap order, leaves padded to a power of two: sampling
+        # and updates take O(log n).
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # Infinite until the first certificate.
         self.last_gap = math.inf
@@ -98,6 +103,7 @@ class ChainEngine:
         cells = (
             example_index[first_positions] * s.S + labels[first_positions]
         ) * s.P + labels[first_positions + 1]
+        # Cells may repeat: unbuffered addition.
         np.add.at(self._duals.edges, cells, factor)
 
     @property
@@ -129,7 +135,7 @@ class ChainEngine:
 
     @property
     def dual(self) -> float:
-        """The dual objective."""
+        """Dual objective."""
         p, lam = self._primal, self.settings.lam
         norm = float(np.dot(p.w, p.w))
         cross = float(np.dot(p.v, p.w)) if p.boxed else norm
@@ -158,7 +164,7 @@ class ChainEngine:
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """Make one step for each example of ``order``."""
-        # Kernels return early if a buffer of stored outputs is full: grow it, continue.
+        # Kernels cannot allocate: they return if a buffer of outputs is full.
         num_done, last_or_estimated_gap = 0, self.last_or_estimated_gap
         while num_done < len(order):
             num_done += kernels.visit_in_order(
@@ -242,9 +248,9 @@ class ChainEngine:
         self.certificate_oracle_calls += self.n
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
-        """Expected costs, and ``|psi_i|^2`` of word features if no label is right.
+        """Expected costs, and ``|psi_i|^2`` of word features with all labels wrong.
 
-        Transitions are left out: they have the same features in all sequences.
+        Transitions are left out, as all sequences share their features.
         """
         problem = self.problem
         example_index = np.repeat(
@@ -391,12 +397,14 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
     pairs = lengths * (lengths + 1) // 2
     chosen = pairs <= _GRAM_ENTRY_COST * num_entries
     ends = np.cumsum(np.where(chosen, pairs, 0))
+    # -1 marks sequences without Gram matrix.
     at = np.where(chosen, np.concatenate([[0], ends[:-1]]), -1)
     gram = np.zeros(int(ends[-1]))
     work = int(
         (pairs * np.maximum(num_entries // np.maximum(lengths, 1), 1))[chosen].sum()
     )
     run_rows(kernels.fill_gram, len(problem), work, s, at, gram)
+    # Scratch of one sequence: slot of each of its features, and their rows.
     max_entries = int(num_entries[~chosen].max(initial=0))
     return kernels.GramCache(
         gram,
@@ -407,7 +415,7 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
 
 
 class LabelCache:
-    """Stored labellings of each example, in growing buffers; at first the gold one."""
+    """Stored labellings of each example, in growing buffers; initially gold only."""
 
     def __init__(self, problem: ChainProblem) -> None:
         self._problem = problem

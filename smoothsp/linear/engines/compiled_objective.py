@@ -41,7 +41,10 @@ class Loss:
         checks.as_positive_int("k", self.k)
 
     def kernel_arguments(self, mu: float) -> tuple[int, float, int]:
-        """Arguments of kernels: kind of maximum, mu, number of labellings."""
+        """Arguments of kernels: kind of maximum, mu, number of labellings.
+
+        The likelihood is the entropy-smoothed maximum with mu = 1.
+        """
         if self.name == "likelihood":
             return ENTROPY, 1.0, 1
         kind = LOSS_KERNELS[self.name] if mu > 0 else MAX

@@ -18,7 +18,7 @@ from smoothsp.linear.inputs.arrays import (
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
-# Largest weight of the uniform distribution in the initial dual variables.
+# Upper bound of the uniform distribution's weight in the initial dual variables.
 _MAX_UNIFORM_WEIGHT = 0.1
 _MEMORY_HINT = (
     "Fewer or shorter sequences, or fewer labels, take less; LBFGS"
@@ -27,7 +27,11 @@ _MEMORY_HINT = (
 
 
 class DualAscentEngine:
-    """Dual variables of a CRF as marginals, its weights, and their steps.
+    r"""Dual variables of a CRF as marginals, its weights, and their steps.
+
+    .. math:: D(\mu) = \frac1n \sum_i H(\mu_i) - \frac{\lambda}{2} \|w(\mu)\|^2, \qquad
+        w(\mu) = \frac{1}{\lambda n} \sum_i \bigl( \phi(x_i, y_i)
+        - \mathbb E_{\mu_i} [\phi(x_i, y)] \bigr)
 
     Parameters
     ----------
@@ -37,8 +41,9 @@ class DualAscentEngine:
         lambda.
     precision
         Relative change of the step size at which a line search ends.
-    away
-        Weight of the uniform distribution in each block at the start.
+    uniform_weight
+        Weight of the uniform distribution in each block at the start; the gold output
+        has the rest. None: lambda, at most 0.1.
     """
 
     compiled = True
@@ -91,6 +96,7 @@ class DualAscentEngine:
         # inner-loop steps of a pass
         self._work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
         self.num_certificates = self.certificate_oracle_calls = 0
+        # At a vertex the entropy has an infinite derivative: start in the interior.
         start_weight = (
             min(_MAX_UNIFORM_WEIGHT, lam) if uniform_weight is None else uniform_weight
         )
@@ -170,6 +176,8 @@ class DualAscentEngine:
         self.certificate_oracle_calls += self.n
         primal = self._settings.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
         gap = float(gaps.sum())
+        # The Kullback-Leibler divergences are summed, not subtracted from two
+        # objectives.
         return primal, primal - gap, gap
 
     def rebuild_weights(self) -> None:
@@ -177,6 +185,7 @@ class DualAscentEngine:
         p = self._primal
         w = aligned_zeros(len(p.w), np.float64)
         kernels.primal_from_dual(self._sequences, self._settings.lam, self._duals, w)
+        # Restricted label pairs have no weights: their expected features are dropped.
         if len(p.mask):
             w *= p.mask
         p.w[:] = w

@@ -23,11 +23,11 @@ class DualPasses(Solver):
     Parameters
     ----------
     solver
-        Has ``lam``, ``sampling``, ``seed``, ``tol`` and ``refresh_every``.
+        Solver with ``lam``, ``sampling``, ``seed``, ``tol`` and ``refresh_every``.
     engine
-        Dual variables and weights, as ``runner.Engine`` has them.
-    budget
-        Budget of the run.
+        Dual variables and weights, an ``Engine`` of ``runner``.
+    monitor
+        Monitor of the run.
     """
 
     passes = 0
@@ -67,7 +67,7 @@ class DualPasses(Solver):
         return float(self.engine.gap_estimates.sum())
 
     def due(self) -> bool:
-        """Whether it is time for a certificate."""
+        """Whether a certificate is due."""
         is_overdue = self.passes_since_certificate >= self.solver.refresh_every
         # A relative threshold needs a first certificate.
         is_threshold_unknown = self.has_relative_tolerance and not self.monitor.history
@@ -75,6 +75,7 @@ class DualPasses(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         """Compute primal, dual and gap; recompute w every few certificates."""
+        # Increments accumulate rounding errors in w.
         if self.engine.num_certificates % REBUILD_PERIOD == REBUILD_PERIOD - 1:
             self.engine.rebuild_weights()
         primal, dual, gap = self.engine.compute_certificate()

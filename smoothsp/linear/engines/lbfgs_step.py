@@ -1,7 +1,9 @@
 """One step of L-BFGS: two-loop recursion and a line search for Wolfe's conditions.
 
-Allocating a vector of all weights takes as long as reading several. So vectors are
-changed in place, and those of earlier iterates are reused.
+Allocating a vector of all weights takes as long as reading several vectors. Vectors are
+therefore changed in place, and those of earlier iterates are reused.
+
+Source: Nocedal and Wright, "Numerical Optimization", algorithms 7.4 and 3.5.
 """
 
 import math
@@ -117,6 +119,8 @@ def _wolfe_search(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # A one-dimensional problem in the step size: scipy then never copies the
+        # weights.
         step = line_search(
             lambda a: evaluate_at(float(a[0])),
             derivative_at,
@@ -139,6 +143,7 @@ def _fill_direction(iterate: Iterate, q: Floats) -> Floats:
     """Fill q with ``-H g`` by the two-loop recursion, ``H_0 = (s'y / y'y) I``."""
     np.negative(iterate.gradient, out=q)
     if not iterate.iterate_diffs:
+        # Without pairs the first step has length 1 along the negative gradient.
         q /= max(math.sqrt(float(np.dot(iterate.gradient, iterate.gradient))), 1e-300)
         return q
     pairs = list(zip(iterate.iterate_diffs, iterate.gradient_diffs, strict=True))
@@ -146,7 +151,9 @@ def _fill_direction(iterate: Iterate, q: Floats) -> Floats:
     alphas = []
     for (s, y), curvature in zip(reversed(pairs), reversed(curvatures), strict=True):
         alphas.append(float(np.dot(s, q)) / curvature)
+        # daxpy adds in place; ``q -= a * y`` allocates a vector.
         daxpy(y, q, a=-alphas[-1])
+    # H_0 scales by the curvature along the newest pair.
     q *= curvatures[-1] / float(
         np.dot(iterate.gradient_diffs[-1], iterate.gradient_diffs[-1])
     )

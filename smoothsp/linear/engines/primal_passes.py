@@ -65,11 +65,11 @@ def compute_certificate(
 ) -> tuple[Bounds, int]:
     r"""Compute objective, lower bound and gap; return them and the oracle calls.
 
-    A convex loss with the regulariser is lambda-strongly convex, so that
-    :math:`P - \min P \le |\nabla P|^2 / (2 \lambda)`; the gradient of a hinge that is
-    not smoothed does not vanish, so there is no bound. The smoothed hinge exceeds the
-    hinge by at most :math:`\mu D`. With ``mu_decreases`` the bound is that of the
-    smoothed objective minus this, a lower bound of the hinge objective.
+    The regulariser makes the objective lambda-strongly convex, so that
+    :math:`P - \min P \le \|\nabla P\|^2 / (2 \lambda)`. Subgradients of the unsmoothed
+    hinge do not vanish at the minimum, so that it has no bound. The smoothed hinge
+    exceeds the hinge by at most :math:`\mu D`. With ``mu_decreases`` the bound is that
+    of the smoothed objective minus :math:`\mu D`, a lower bound of the hinge objective.
     """
     lam, loss, n = objective.lam, objective.loss, objective.n
     regulariser = lam / 2 * float(np.dot(flat, flat))
@@ -77,7 +77,7 @@ def compute_certificate(
         return Bounds(regulariser + float(objective.losses(flat, 0.0).mean())), n
     G = objective.zero_buffer()
     smoothed = regulariser + objective.gradient(flat, mu, G)[0]
-    # gradient of the regularised objective; strong convexity bounds the gap by its norm
+    # Gradient of the regularised objective, in place of that of the loss.
     G += lam * flat
     gap = float(np.dot(G, G)) / (2 * lam)
     if loss.name == "likelihood":
@@ -85,7 +85,7 @@ def compute_certificate(
     primal = regulariser + float(objective.losses(flat, 0.0).mean())
     if not mu_decreases:
         return Bounds(primal, smoothed - gap, gap, smoothed), 2 * n
-    # Python oracles have l2 smoothing alone, of diameter 1/2.
+    # Python oracles support only l2 smoothing, whose diameter is 1/2.
     D = 0.5
     if hasattr(objective.problem, "diameter"):
         smoothing = "l2" if loss.name == "hinge-l2" else "entropy"

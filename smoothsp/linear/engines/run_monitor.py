@@ -30,9 +30,9 @@ STOPPING_RULES = ("objective", "relative_gap", "gap")
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A tolerance relative to the objective, as ``tol`` of a solver.
+    """Tolerance relative to the objective, for ``tol`` of a solver.
 
-    A number as ``tol`` of a solver is the gap itself.
+    A number as ``tol`` of a solver is an absolute gap.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ class Tolerance:
         At least 0.
     stopping
         ``"objective"``: stop at a gap of ``tol`` times the dual. A positive objective
-        is then at most ``1 + tol`` times its minimum. ``"relative_gap"``: at ``tol``
-        times the first gap. ``"gap"``: at ``tol``.
+        is then at most ``1 + tol`` times its minimum. ``"relative_gap"``: stop at a gap
+        of ``tol`` times the first gap. ``"gap"``: stop at a gap of ``tol``.
 
     Notes
     -----
@@ -114,6 +114,7 @@ class RunMonitor:
     def __init__(self, limits: RunLimits, problem: Any) -> None:
         self.observer = evaluations.current_observer()
         if self.observer is not None:
+            # The limits are those of the observer: equal budgets of compared runs.
             limits = replace(limits, max_passes=sys.maxsize, max_seconds=math.inf)
         self.limits, self.problem = limits, problem
         self.passes = 0
@@ -121,7 +122,7 @@ class RunMonitor:
         self.has_stopped = self.interrupted = self.is_within_tolerance = False
         self.status = ""
         self._previous_seconds, self._start = 0.0, clock.seconds_without_compilation()
-        # whether the last certificate is that of the current weights
+        # Whether the last certificate belongs to the current weights.
         self.is_certified = False
         self._bar: Any = None
 
@@ -221,7 +222,7 @@ class RunMonitor:
         finally:
             self._start += clock.seconds_without_compilation() - pause_start
         if stop and not self.has_stopped:
-            self.has_stopped, self.status = True, "stopped at the last look"
+            self.has_stopped, self.status = True, "stopped by the observer"
 
     def stop(self, reason: str, is_certified: bool) -> None:
         """Stop for this reason; ``is_certified`` is the value before the last pass."""
@@ -278,7 +279,11 @@ class RunMonitor:
         return tol.tol if isinstance(tol, Tolerance) else tol
 
     def _has_objective_stalled(self) -> bool:
-        """Whether two certificates lowered an objective without gap by <= tol."""
+        """Whether the last two certificates lowered an objective by at most ``tol``.
+
+        Only for objectives without gap. Two certificates, because the iterates of
+        stochastic solvers are not monotone.
+        """
         if len(self.history) < 3 or not math.isnan(self.history[-1].gap):
             return False
         values = [record.minimised for record in self.history]
@@ -381,7 +386,7 @@ def require_finite_certificate(
     raise checks.Diverged(
         f"{name}: expected features for which objective and gap fit float64, got"
         f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
-        " take shorter steps"
+        " shorten the steps"
     )
 
 
@@ -389,8 +394,8 @@ def require_finite_certificate(
 class EngineSettings:
     """Settings of the compiled and of the callback engine.
 
-    ``steps`` is an index into ``STEP_RULES``; ``local`` and ``overall`` are F and nu of
-    the cache-hit criterion of Osokin et al.
+    ``step_rule`` is an index into ``STEP_RULES``. ``cache_local`` and ``cache_global``
+    are F and nu of the cache-hit criterion of Osokin et al., algorithm 5.
     """
 
     lam: float
@@ -465,6 +470,7 @@ def save_rng(rng: np.random.Generator) -> NDArray[np.uint64]:
     """State of a PCG64 generator as six uint64: two 128-bit numbers, one buffer."""
     state: Any = rng.bit_generator.state
     words = []
+    # numpy has no 128-bit integers, and states are stored without pickle.
     for number in (state["state"]["state"], state["state"]["inc"]):
         words += [number >> 64, number & (2**64 - 1)]
     return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)

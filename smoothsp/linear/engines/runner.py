@@ -1,7 +1,8 @@
-"""Loop of all solvers: passes, certificates, saved states and resumed runs.
+"""Main loop of solvers: passes, certificates, saved states and resumed runs.
 
-A solver implements its steps and its certificate. ``run_solver`` calls them in turns;
-``RunMonitor`` holds the stopping rules, the callback and the handling of Ctrl-C.
+A solver implements its steps and its certificate. ``run_solver`` calls them
+alternately. ``RunMonitor`` holds the stopping rules and the callback, and handles
+Ctrl-C.
 """
 
 import math
@@ -31,9 +32,9 @@ _PREVIOUS_W = "w_before"
 class Solver(Protocol):
     """Interface of solvers for :func:`solve` and :func:`~smoothsp.linear.compare`.
 
-    Inherit from it: ``passes``, ``calls``, ``advance``, ``certify`` and ``weights`` are
-    needed, ``state`` and ``load`` for runs that are resumed. Write ``due``, too, if a
-    certificate costs oracle calls: by default each pass pays for one.
+    Inherit from it and implement ``passes``, ``calls``, ``advance``, ``certify`` and
+    ``weights``. Runs that are resumed also need ``state`` and ``load``. Implement
+    ``due`` if a certificate costs oracle calls: by default each pass ends with one.
 
     Attributes
     ----------
@@ -42,14 +43,14 @@ class Solver(Protocol):
     calls
         Oracle calls so far, as in :class:`~smoothsp.linear.Certificate`.
     parameters
-        Parameters in words: a state is resumed only where they are equal.
+        Parameters as text. A state is resumed only if they are equal.
     compiled
-        Whether a pass is one compiled loop: Ctrl-C then waits for its end.
+        Whether a pass is one compiled loop. Ctrl-C then takes effect at its end.
     certify_on_interrupt
         Whether a certificate is computed after Ctrl-C.
     recertify_on_resume
-        Whether a resumed run repeats the last pass and its certificate: ``state`` is
-        then the state one pass earlier.
+        Whether a resumed run repeats the last pass and its certificate. ``state`` then
+        returns the state one pass earlier.
 
     Notes
     -----
@@ -60,14 +61,14 @@ class Solver(Protocol):
             if due() or the budget is used up:
                 certify()                       recorded, then the callback
 
-    To resume bit for bit, ``state`` and ``load`` carry all that the steps depend on:
-    iterates, counters, random streams. ``state`` may be read between any two
-    passes, within callbacks, and after Ctrl-C in the middle of ``advance``. So replace
-    what a pass changes at its end, by one assignment.
+    To resume bit for bit, ``state`` and ``load`` must include everything that the steps
+    depend on: iterates, counters, random generators. ``state`` may be read between any
+    two passes, within callbacks, and after Ctrl-C in the middle of ``advance``. A pass
+    should therefore replace its results at its end, by a single assignment.
 
     Examples
     --------
-    Gradient descent on ``|w - 1|^2 / 2``, of which the gap is known:
+    Gradient descent on ``|w - 1|^2 / 2``, whose minimum is 0:
 
     >>> import numpy as np
     >>> from smoothsp.linear.solvers import Solver, solve
@@ -113,10 +114,10 @@ class Solver(Protocol):
         raise TypeError(f"start: expected None, got {type(start).__name__}")
 
     def advance(self) -> str | None:
-        """Make one pass; a sentence if nothing is left to do, and nothing was done."""
+        """Make one pass; without one, return the reason why the run is over."""
 
     def due(self) -> bool:
-        """Whether it is time for a certificate; by default after each pass."""
+        """Whether a certificate is due; by default after each pass."""
         return True
 
     def estimate(self) -> float:
@@ -128,20 +129,20 @@ class Solver(Protocol):
         return math.nan
 
     def certify(self) -> tuple[float, ...]:
-        """Primal, dual and gap at ``weights``; NaN for a bound that is not known.
+        """Compute primal, dual and gap at ``weights``; NaN for unknown bounds.
 
         A fourth number is the smoothed objective, if dual and gap belong to it.
         """
 
     def weights(self) -> NDArray[np.float64]:
-        """Weights ``(num_weights,)`` to return, a copy."""
+        """Copy of the weights ``(num_weights,)``."""
 
     def state(self) -> State:
         """Copies of all arrays that a pass changes; the weights ``w`` are added."""
         return {}
 
     def load(self, state: State) -> None:
-        """Go on from a state, which has ``passes`` and the weights ``w``, too."""
+        """Restore a state, which also contains ``passes`` and the weights ``w``."""
         raise ValueError(f"resume: expected None for {type(self).__name__}: no load()")
 
 
@@ -162,9 +163,9 @@ def solve(
     Parameters
     ----------
     solver
-        Your object; a new one for each run.
+        Your solver; a new object for each run.
     problem
-        The problem that it solves, by which a resumed state is recognised; or None.
+        Problem to solve, or None. A resumed state must belong to the same problem.
     tol, max_passes, max_seconds, callback, progress
         As in :class:`BCFW`.
     start
@@ -301,7 +302,7 @@ class Engine(Steps, Protocol):
 
     @property
     def dual(self) -> float:
-        """The dual objective."""
+        """Dual objective."""
 
     @property
     def w(self) -> NDArray[np.float64]:
@@ -313,13 +314,13 @@ class Engine(Steps, Protocol):
     def expected_costs_and_squared_norms(
         self,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Expected cost of each example, and ``|psi_i|^2``, each times n, or below."""
+        """Expected costs ``n ell_i`` and ``|psi_i|^2``, or lower bounds, ``(n,)``."""
 
     def rebuild_weights(self) -> None:
         """Recompute w from the dual variables."""
 
     def shrink_duals(self, rho: float) -> None:
-        """``alpha <- rho alpha``; the gold outputs get weight 1 - rho."""
+        """``alpha <- rho alpha``, plus weight 1 - rho on the gold outputs."""
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
@@ -365,10 +366,12 @@ def warm_start_engine(
     require_same_examples("start", engine.problem, start.state)
     engine.load_duals(start.state)
     rho = lam / float(start.state["lam"])
+    # alpha proportional to lambda w: equal weights need alpha scaled by rho.
     if rho < 1 and keep_fixed == "primal":
         engine.shrink_duals(rho)
     elif rho != 1:
         # With larger lambda, shrinking would need weights of outputs above 1.
+        # w_i <- (lambda_old / lambda_new) w_i for the same alpha.
         engine.scale_weights(1 / rho)
 
 

@@ -31,10 +31,10 @@ class Resumable:
 
     @property
     def state(self) -> State:
-        """Arrays by name, copies, from which ``solve(problem, resume=state)`` goes on.
+        """Copies of the arrays of the run, by name; only during the callback.
 
-        Or ``fit(X, y, resume=state)``. Bit for bit as if it had never stopped. Only
-        while the callback runs.
+        ``solve(problem, resume=state)`` or ``fit(X, y, resume=state)`` continues the
+        run. The results are bit for bit those of an uninterrupted run.
         """
         get_state = self.__dict__.get("_take")
         if get_state is None:
@@ -47,12 +47,12 @@ class Resumable:
     @contextmanager
     def with_state(
         self,
-        get_state: Callable[[], State],
+        take: Callable[[], State],
         weights: Callable[[], NDArray[Any]] | None = None,
     ) -> Iterator[None]:
         """Make ``state`` and ``w`` available during a callback."""
         # Plain attributes, not dataclass fields: records compare by their numbers.
-        accessors = {"_take": get_state, "_weights": weights}
+        accessors = {"_take": take, "_weights": weights}
         for name, function in accessors.items():
             object.__setattr__(self, name, function)
         try:
@@ -64,28 +64,28 @@ class Resumable:
 
 @dataclass(frozen=True)
 class Certificate(Resumable):
-    """Certificate of a solver: the optimum lies between dual and primal.
+    """Certificate of a solver: the minimum lies between dual and primal.
 
-    In a callback it has the ``state`` of the run, from which another goes on.
+    In a callback it has the ``state`` of the run, from which a new run can resume.
 
     Parameters
     ----------
     passes
-        Passes over the examples; one that was interrupted counts.
+        Passes over the examples, including an interrupted pass.
     oracle_calls
-        Maxima and sums over outputs computed so far: the maximum, the k best outputs,
+        Maxima and sums over outputs computed so far. The maximum, the k best outputs,
         or the forward-backward sums of one example are one call. Calls for certificates
-        and line searches are counted, those that a cache spared are not. A loss without
-        outputs, such as a squared one, is one call an example.
+        and line searches are counted; calls replaced by a cache are not. A loss without
+        outputs, such as the squared loss, is one call per example.
     seconds
-        Wall time since the beginning, earlier runs, certificates and callbacks
-        included. Compiling kernels and loading them from disk is not counted.
+        Wall time since the beginning, including earlier runs, certificates and
+        callbacks, without compiling kernels or loading them from disk.
     primal
-        The objective with the loss by its name, hinge or likelihood, not smoothed.
+        The objective with the hinge or the likelihood, not smoothed.
     dual, gap
-        A bound below the minimum of the objective that is minimised, and the distance
-        of the two, at least 0. That objective is ``smoothed_primal`` if it is a number,
-        else ``primal``. NaN if the solver has no bound.
+        Lower bound of the minimum of the minimised objective, and the objective minus
+        this bound, at least 0. The minimised objective is ``smoothed_primal`` if it is
+        a number, else ``primal``. NaN if the solver has no bound.
     smoothed_primal
         The objective with the smoothed loss, if the solver stops at its minimum:
         :class:`~smoothsp.linear.solvers.SGD`, ``SVRG``, ``CasimirSVRG`` and ``LBFGS``
@@ -111,21 +111,21 @@ class Certificate(Resumable):
 
     @property
     def minimised(self) -> float:
-        """The objective that ``dual`` and ``gap`` belong to."""
+        """The minimised objective, to which ``dual`` and ``gap`` belong."""
         smoothed = self.smoothed_primal
         return self.primal if math.isnan(smoothed) else smoothed
 
     @property
     def bounds(self) -> Bounds:
-        """The four values of objectives."""
+        """Primal, dual, gap and smoothed primal."""
         return Bounds(self.primal, self.dual, self.gap, self.smoothed_primal)
 
     @property
     def w(self) -> NDArray[Any]:
-        """Weights at the certificate, a copy, while the callback runs.
+        """Copy of the weights at the certificate; only during the callback.
 
-        ``(num_weights,)``, float64, as of a :class:`~smoothsp.linear.solvers.Solution`.
-        ``HingeSVC``, ``WestonWatkinsSVC`` and ``CrammerSingerSVC`` give
+        ``(num_weights,)``, float64, as in a :class:`~smoothsp.linear.solvers.Solution`.
+        For ``HingeSVC``, ``WestonWatkinsSVC`` and ``CrammerSingerSVC``
         ``(features, classes)`` in the dtype of X, with the constant feature last.
         """
         get_weights = self.__dict__.get("_weights")
@@ -138,7 +138,7 @@ class Certificate(Resumable):
 
     @property
     def epoch(self) -> int:
-        """``passes``, in the words of the estimators that count ``max_epochs``."""
+        """Alias of ``passes``, for estimators with ``max_epochs``."""
         return self.passes
 
 
@@ -155,8 +155,8 @@ class Solution:
     w
         ``(num_weights,)``, float64.
     primal, dual, gap, smoothed_primal
-        At ``w``, as in :class:`Certificate`. All are NaN after an interrupt that left
-        no time to compute them.
+        At ``w``, as in :class:`Certificate`. NaN if an interrupt prevented their
+        computation.
     passes, oracle_calls, seconds
         As in :class:`Certificate`, at the end.
     status

@@ -27,7 +27,7 @@ _MIN_SCALE = 1e-100
 
 
 class LazyIterate:
-    """Iterate and weighted sum of iterates in the deferred form above."""
+    """Iterate and weighted sum of iterates, in the deferred form of the module."""
 
     def __init__(self, x: Flat, c: Flat | None = None) -> None:
         self.V, self.c = x.copy(), c
@@ -37,12 +37,13 @@ class LazyIterate:
     def step(
         self, decay: float, rate: float, gradient: Vector, average_weight: float
     ) -> None:
-        """``x <- keep x + rate c - rate slope``, then ``share x`` more of the sum."""
+        """Step ``x <- decay x + rate c - rate gradient``; add x to the weighted sum."""
         self.r, self.b = decay * self.r, decay * self.b
         if self.c is not None:
             self.b += rate
         if abs(self.r) < _MIN_SCALE:
             self._rescale()
+        # r (V + change) = r V - rate g; the sum C V - Q must not change.
         change = gradient * (-rate / self.r)
         add(self.V, change)
         if self.C:
@@ -104,7 +105,7 @@ class SparseSGD:
 
     def initialise(self, w: Flat) -> None:
         """Set the iterate to w and discard the average."""
-        # passes, iterate, sum of iterates, of weights: replaced as one
+        # Passes, iterate, sum of iterates, sum of weights: one assignment replaces all.
         self.sgd_state = 0, w, np.zeros_like(w), 0.0
 
     def run_pass(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.linear.working_sets import TIE
+from smoothsp._kernels.linear.working_sets import TIE_TOLERANCE
 from smoothsp.linear.inputs.vectors import (
     DenseVectorStore,
     Vector,
@@ -43,14 +43,14 @@ class Step:
     max_step: float
 
     def size(self, lam: float) -> float:
-        """``num / (lambda ||w_d||^2)`` within 0 and ``largest``."""
+        """Exact line search: ``gap / (lambda |w_d|^2)``, clipped to [0, max_step]."""
         curvature = lam * squared_norm(self.w)
         if curvature <= 0:
             return self.max_step if self.gap > 0 else 0.0
         return min(max(self.gap / curvature, 0.0), self.max_step)
 
     def gain(self, lam: float) -> float:
-        """``gamma num - gamma^2 den / 2``."""
+        """Increase of the dual, ``gamma gap - gamma^2 lambda |w_d|^2 / 2``."""
         gamma = self.size(lam)
         return gamma * self.gap - gamma**2 * lam * squared_norm(self.w) / 2
 
@@ -59,7 +59,7 @@ def argmin_score(outputs: list[StoredOutput]) -> StoredOutput:
     """First output with the smallest augmented score, up to rounding."""
     best = outputs[0]
     for output in outputs[1:]:
-        if output.augmented_score < best.augmented_score - TIE:
+        if output.augmented_score < best.augmented_score - TIE_TOLERANCE:
             best = output
     return best
 
@@ -68,7 +68,7 @@ def argmax_score(outputs: list[StoredOutput]) -> StoredOutput:
     """First output with the largest augmented score, up to rounding."""
     best = outputs[0]
     for output in outputs[1:]:
-        if output.augmented_score > best.augmented_score + TIE:
+        if output.augmented_score > best.augmented_score + TIE_TOLERANCE:
             best = output
     return best
 

@@ -58,6 +58,7 @@ class StructureObjective(CallbackObjective):
             flat, *self._loss_arguments(mu), all_examples
         )
         G[:] = 0
+        # ``slopes`` returns one gradient per example; their sum fills the dense buffer.
         for example_gradient in example_gradients:
             add(G, example_gradient)
         G /= self.n

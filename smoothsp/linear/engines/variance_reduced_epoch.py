@@ -54,6 +54,7 @@ def run_svrg_epoch(
     """
     # c = kappa z - gbar
     c = start.mean_gradient
+    # In place: a vector of all weights is large.
     np.negative(c, out=c)
     if z is not None:
         c += kappa * z
@@ -103,4 +104,5 @@ def _kernel_arrays(
 
 def sample_order(seed: int, epoch_index: int, n: int) -> NDArray[np.int64]:
     """Examples ``(n,)`` of an epoch, sampled uniformly with replacement."""
+    # A seed per epoch: a resumed run needs no generator state.
     return np.random.Generator(np.random.PCG64([seed, epoch_index])).integers(n, size=n)

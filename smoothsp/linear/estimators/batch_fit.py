@@ -40,6 +40,7 @@ def run_batch_solver(
 
     def record_certificate(certificate: Certificate) -> bool:
         nonlocal stopped
+        # rebound in place: the estimator and the callback share the list
         history[:] = [*history, scale_certificate(certificate, scale)]
         if callback is not None:
             with history[-1].with_state(
@@ -77,7 +78,7 @@ def scale_certificate(certificate: Certificate, scale: float) -> Certificate:
     # a missing bound is NaN, which is allowed; infinity is an overflow
     if np.isinf(values).any():
         raise ValueError(
-            "C: expected one for which objective and gap fit float64, got"
+            "C: expected a value for which objective and gap fit float64, got"
             f" {values[0]:.3g} and {values[2]:.3g}; lower C, or scale the features"
         )
     return Certificate(
@@ -92,7 +93,7 @@ def require_valid_loss_weights(loss_weights: NDArray[Any]) -> None:
     largest = float(weights.max())
     if not largest / len(weights) >= np.finfo(np.float64).tiny:
         raise ValueError(
-            "C: expected one for which C times the weights of the samples is a number,"
+            "C: expected a value for which C times the sample weights is not denormal,"
             f" got {largest:.3g}; raise C, or the weights"
         )
 
@@ -116,5 +117,5 @@ def lambda_from_C(C: float, num_samples: float) -> float:
     """Return ``1 / (C num_samples)``; raise if it is not a positive finite number."""
     lam = 1 / (C * num_samples)
     if not 0 < lam < math.inf:
-        raise ValueError(f"C: expected one for which 1 / (C n) is a number, got {C}")
+        raise ValueError(f"C: expected a value for which 1 / (C n) is finite, got {C}")
     return lam

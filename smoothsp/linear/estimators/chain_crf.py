@@ -10,7 +10,7 @@ from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.tagger import LinearTagger, make_solver
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import LBFGS, SDCA, SGD, SVRG
+from smoothsp.linear.solvers import LBFGS, SDCA, SGD
 
 # Hints for parameters of sklearn-crfsuite, by name.
 _CRFSUITE_HINTS = {
@@ -68,7 +68,7 @@ class ChainCRF(LinearTagger):
     solver
         ``"lbfgs"``; ``"sdca"``, dual coordinate ascent, which needs fewer passes and
         stores a probability for each two tags at each two neighbouring positions;
-        ``"svrg"`` or ``"sgd"``.
+        ``"sgd"``.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
@@ -116,7 +116,6 @@ class ChainCRF(LinearTagger):
     SOLVERS: ClassVar[dict[str, Any]] = {
         "lbfgs": LBFGS,
         "sdca": SDCA,
-        "svrg": SVRG,
         "sgd": SGD,
     }
 

@@ -19,7 +19,7 @@ from smoothsp.linear.features import KernelFeatures
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import as_rows
-from smoothsp.linear.solvers import AGM, LBFGS
+from smoothsp.linear.solvers import LBFGS
 
 Floats = NDArray[np.float64]
 # Parameters passed to kernels of scikit-learn, if not None.
@@ -27,37 +27,36 @@ _KERNEL_PARAMS = ("gamma", "degree", "coef0")
 
 
 class ChainGP(BaseEstimator):  # type: ignore[misc]
-    r"""Gaussian process sequence labelling: potentials drawn from a Gaussian process.
+    r"""Gaussian process sequence labelling: potentials with a Gaussian process prior.
 
     .. math:: \min_f \tfrac12 \|f\|^2 - C \sum_i \log p_f(y_i \mid x_i), \quad
         p_f(y \mid x) \propto \exp \sum_t f(x_t, y_t) + f(x_{t+1}, y_{t+1})
         + f(y_t, y_{t+1})
 
-    over the functions f of the space of a kernel on neighbouring positions and their
-    labels: ``k(x, x') + k(x+, x+')`` where labels agree, and 1 where both of a pair do.
-    The optimum is the most likely f where f has this kernel as covariance.
+    over functions f in the reproducing kernel Hilbert space of a kernel on neighbouring
+    positions and their labels. It is ``k(x, x')`` plus ``k(x+, x+')`` for equal labels,
+    plus 1 for an equal pair of labels. The optimum is the mode of the posterior with
+    this kernel as prior covariance.
 
     Parameters
     ----------
     kernel
-        ``"rbf"``, or any other name that scikit-learn's ``pairwise_kernels`` takes, or
-        a function ``kernel(A, B)`` of positions ``(m, features)`` and ``(n, features)``
-        that gives ``(m, n)``.
+        ``"rbf"``, or another name of scikit-learn's ``pairwise_kernels``, or a function
+        ``kernel(A, B)`` of positions ``(m, features)`` and ``(n, features)`` that
+        returns ``(m, n)``.
     gamma, degree, coef0
-        Of kernels that have a name: as in scikit-learn. None: its default.
+        Parameters of named kernels, as in scikit-learn. None: its default.
     C
         Factor of the sum of the losses, positive. None: 1.
     l2
         ``1 / (C n)``, positive, in place of C. Setting both is an error.
     counts
-        ``"edges"``: a position counts once for each neighbour that it has, twice
-        inside, as in the source; alone, once. ``"positions"``: each counts once.
+        ``"edges"``: a position counts once per neighbour, as in the source, and once
+        without neighbours. ``"positions"``: each position counts once.
     kernel_tol, max_rank
-        How exactly the kernel is represented: ``tol`` and ``most`` of
+        Accuracy of the kernel's factor: ``tol`` and ``most`` of
         :class:`~smoothsp.linear.features.KernelFeatures`. A rank below that of the
-        kernel is the approximation of Nystrom.
-    solver
-        ``"lbfgs"``, or ``"agm"``, Nesterov's method.
+        kernel is the Nystrom approximation.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
@@ -79,9 +78,9 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Memory and time of a pass are those of ``positions x rank`` numbers. The source has
-    dual variables of pairs of positions and all pairs of labels. This solver has those
-    of ``positions x labels`` and of pairs of labels. The optimum is the same.
+    Memory and time of a pass are O(positions x rank). The source has dual variables for
+    pairs of positions and pairs of labels. This solver has primal weights of kernel
+    features and labels, and of pairs of labels. The optimum is the same.
 
     Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
     Training SVMs", appendix E.2 and equation 32 in its stationary version, at
@@ -90,7 +89,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
 
     Examples
     --------
-    Tags that are no linear function of a number, but of its size:
+    Tags that depend on the absolute value of a number:
 
     >>> import numpy as np
     >>> from smoothsp.linear import ChainGP
@@ -101,7 +100,8 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     ['far', 'near', 'far']
     """
 
-    SOLVERS: ClassVar[dict[str, Any]] = {"lbfgs": LBFGS, "agm": AGM}
+    SOLVERS: ClassVar[dict[str, Any]] = {"lbfgs": LBFGS}
+    solver = "lbfgs"
 
     def __init__(
         self,
@@ -115,7 +115,6 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         counts: Literal["edges", "positions"] = "edges",
         kernel_tol: float = 1e-10,
         max_rank: int | None = None,
-        solver: Literal["lbfgs", "agm"] = "lbfgs",
         tol: float = 1e-3,
         max_passes: int = 1000,
         solver_options: dict[str, Any] | None = None,
@@ -131,7 +130,6 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         self.counts = counts
         self.kernel_tol = kernel_tol
         self.max_rank = max_rank
-        self.solver = solver
         self.tol = tol
         self.max_passes = max_passes
         self.solver_options = solver_options

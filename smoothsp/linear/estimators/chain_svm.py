@@ -30,9 +30,8 @@ class ChainSVM(LinearTagger):
         lambda, positive, in place of C. Setting both is an error.
     solver
         ``"bcfw"``, which stops at a certified duality gap; ``"sgd"``, the fastest to a
-        good tagger; ``"svrg"`` or ``"casimir"``, on a smoothed hinge, which is then the
-        objective of ``tol`` and ``gap_``; ``"bmrm"``, cutting planes, or ``"agm"``,
-        Nesterov's method, each of which takes all sentences in a pass.
+        good tagger; ``"bmrm"``, cutting planes, or ``"agm"``, Nesterov's method, which
+        take all sentences in a pass.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum. ``"sgd"`` computes no gap of the hinge, and stops when the
@@ -49,12 +48,11 @@ class ChainSVM(LinearTagger):
         As in :class:`ChainCRF`; False for ``"bmrm"`` and ``"agm"`` alone.
     max_passes
         Maximum number of passes over the sentences; ``fit`` warns if it ends there
-        above ``tol``. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and
-        ``"lbfgs"``, 10,000 with the others.
+        above ``tol``. None: 1,000 with ``"sgd"``, 10,000 with other solvers.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"``, ``cache=True`` and ``sampling="gap"``
-        unless it says otherwise, chosen by measurement (benchmarks/tables/solvers.md).
+        by default, chosen by measurement (benchmarks/tables/solvers.md).
     warm_start
         Whether a fit begins where the last one ended. ``"bcfw"`` starts from its dual
         variables: the data must be the same, and C may change. All other solvers start

@@ -26,6 +26,7 @@ from smoothsp.linear.inputs.sparse_matrices import (
     validate_sparse,
 )
 
+# End of messages about memory.
 _REMEDY = (
     "A fit keeps (features + samples) x classes numbers: float32 data take half, fewer "
     "features, samples or classes take less."
@@ -150,6 +151,7 @@ def validate_X_y(
 
 def validate_X(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any:
     """Validate the samples of a prediction."""
+    # an infinite product or a sum of infinities is reported, not warned about
     with np.errstate(over="ignore", invalid="ignore"):
         return validate_data(
             estimator,
@@ -270,8 +272,8 @@ def set_fit_results(
 _ADVICE_BY_STATUS = {
     Status.OUT_OF_EPOCHS: "Raise max_epochs or tol, or scale the features.",
     Status.ROUNDED: "Raise tol, lower C, or give X in float64.",
-    Status.STOPPED: "With warm_start=True the next fit goes on from there.",
-    Status.INTERRUPTED: "With warm_start=True the next fit goes on from there.",
+    Status.STOPPED: "With warm_start=True the next fit continues from here.",
+    Status.INTERRUPTED: "With warm_start=True the next fit continues from here.",
 }
 
 
@@ -312,6 +314,7 @@ def set_coef(estimator: Any, weights: NDArray[Any], intercept_value: float) -> N
         weights = weights[:, 1:] - weights[:, :1]
     if intercept_value:
         estimator.coef_ = weights[:-1].T
+        # weights of the constant feature; the score adds its value times them
         estimator.intercept_ = intercept_value * weights[-1]
     else:
         estimator.coef_ = weights.T
@@ -387,9 +390,9 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y
             ``(samples,)``: labels of any kind that can be sorted.
         sample_weight
-            ``(samples,)``, at least 0: a sample of weight 2 is the same as two samples,
-            one of weight 0 as none. ``F1SVC`` takes whole numbers, for samples have no
-            part of their own in F1.
+            ``(samples,)``, at least 0: a sample of weight 2 equals two samples, and a
+            sample of weight 0 none. ``F1SVC`` requires whole numbers, because F1 is not
+            a sum over samples.
         resume
             The ``state`` of a certificate, from the callback of an earlier fit. Data
             and parameters must be the same, except ``max_epochs`` and ``tol``. The
@@ -404,7 +407,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raises. After an error the estimator is unchanged.
         """
         with restore_on_error(self):
-            # attributes that this fit does not set would be those of an earlier one
+            # remove attributes of an earlier fit that this fit may not set
             for name in _FITTED_ATTRIBUTES:
                 self.__dict__.pop(name, None)
             self._fit(X, y, sample_weight, resume)
@@ -417,12 +420,12 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> NDArray[Any]:
         """``X @ coef_.T + intercept_``: ``(samples, classes)``, or ``(samples,)``.
 
-        Of two classes the score is one number, above 0 for the second.
+        For two classes the score is one number, positive for the second class.
         """
         return compute_linear_scores(self, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the best score, for each sample."""
+        """Return the class with the largest score for each sample."""
         return scores_to_classes(self, self.decision_function(X))
 
     def __sklearn_tags__(self) -> Any:

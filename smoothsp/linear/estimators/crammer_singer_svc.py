@@ -38,7 +38,7 @@ from smoothsp.linear.problems import MulticlassProblem
 # Names that solvers have for ``certify_every``, if they differ.
 _CERTIFY_OPTION = {
     "bcfw": "refresh_every",
-    **dict.fromkeys(("sgd", "svrg", "casimir"), "evaluate_every"),
+    "sgd": "evaluate_every",
 }
 
 
@@ -61,8 +61,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         sample is a projection onto a simplex, in :math:`O(k \log k)` for k classes. The
         others are those of ``smoothsp.linear.solvers``: ``"bcfw"`` and ``"bmrm"`` stop
         at a certified gap, too; ``"agm"`` smooths the hinge less and less; ``"sgd"``
-        goes from sample to sample, as do ``"svrg"`` and ``"casimir"``, which minimise a
-        smoothed hinge. They compute in float64.
+        goes from sample to sample. They compute in float64.
     tol
         Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
         ``"sgd"`` computes no gap, and stops when two evaluations have not lowered the
@@ -70,8 +69,8 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
-        is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
-        ``tol``. The fit also stops when rounding hides the remaining gap.
+        is ``tol`` times the gap after the first epoch. ``"gap"``: when it is ``tol``.
+        The fit also stops when rounding error exceeds the remaining gap.
     cost
         ``(class, class)``, in the order of ``classes_``: the margin to keep between the
         class of the row and that of the column. At least 0, and 0 on the diagonal.
@@ -80,7 +79,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
         If True, add a constant feature of value ``intercept_scaling`` for the
-        intercept. Its weights are penalised like the others.
+        intercept. Its weights are penalised like all weights.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
@@ -88,12 +87,12 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     shrinking
         If True, epochs of ``"dual"`` skip samples that did not contribute to the last
         gap. They also skip samples that did not move, for up to 31 epochs. Gaps always
-        cover all samples and reactivate those that contribute.
+        cover all samples and reactivate samples that contribute.
     random_state
         Seed of the sample orders.
     max_epochs
         Maximum number of passes over the samples. None: 1,000 with ``"sgd"``,
-        ``"svrg"`` and ``"casimir"``, and 10,000 with the others.
+        10,000 with other solvers.
     certify_every
         Epochs between duality gaps, each of which costs about half an epoch. ``"auto"``
         with ``"dual"``: after the first epoch, and then when the estimated gap is near
@@ -262,6 +261,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         )
         previous_duals = classifier.load_warm_start(self, samples)
         if previous_duals is not None:
+            # the loss is a maximum over classes: the bound limits the sum of a block
             warm_start_blocks(blocks, previous_duals, max_over_classes=True)
         saturate_costliest_class(blocks)
         problem = LinearDual(
@@ -327,6 +327,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         **overrides: Any,
     ) -> Status:
         """Run the solver and set ``coef_``; ``overrides`` replace its arguments."""
+        # factors of mean 1: the objective times their sum is that of the estimator
         scale = float(loss_weights.sum())
         # two classes: w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
         lam = (2 if problem.num_labels == 2 else 1) / scale
@@ -399,7 +400,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> "CrammerSingerSVC":
-        """Make one pass of ``"sgd"`` or ``"svrg"`` over some samples.
+        """Make one pass of ``"sgd"`` over some samples.
 
         The pass begins at the weights so far, those of a ``fit`` included. The
         objective is that of the samples of this call, with the same C. The steps begin

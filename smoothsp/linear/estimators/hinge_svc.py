@@ -1,7 +1,6 @@
 """The binary SVM."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -9,18 +8,10 @@ import numpy as np
 from smoothsp.linear.descent.binary_dual import BinaryHingeDual
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.estimators import batch_fit, classifier
+from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import as_sample_rows
-from smoothsp.linear.problems import binary as batch_binary
-from smoothsp.linear.solvers import AGM, BMRM, Pragam
-
-SOLVERS: dict[str, Callable[..., Any]] = {
-    "bmrm": BMRM,
-    "pragam": partial(Pragam, lipschitz="adaptive"),
-    "agm": AGM,
-}
 
 
 class HingeSVC(BinaryClassifier):
@@ -35,24 +26,18 @@ class HingeSVC(BinaryClassifier):
     ----------
     C
         Factor of the losses, > 0.
-    solver
-        ``"dual"``: coordinate descent in the dual. The other solvers take the whole set
-        at a time. ``"bmrm"``: cutting planes with a quadratic programme. ``"pragam"``:
-        excessive gaps with an adaptive constant. ``"agm"``: Nesterov's method on a
-        hinge that is smoothed less and less. They compute in float64, an epoch is one
-        pass, and ``shuffle``, ``shrinking`` and ``random_state`` have no effect.
     tol
         Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
-        is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
-        ``tol``. The fit also stops when rounding hides the remaining gap.
+        is ``tol`` times the gap after the first epoch. ``"gap"``: when it is ``tol``.
+        The fit also stops when rounding error exceeds the remaining gap.
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
         If True, add a constant feature of value ``intercept_scaling`` for the
-        intercept. Its weights are penalised like the others.
+        intercept. Its weights are penalised like all weights.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
@@ -60,7 +45,7 @@ class HingeSVC(BinaryClassifier):
     shrinking
         If True, epochs skip samples that did not contribute to the last gap, and for up
         to 31 epochs samples that did not move. Gaps always cover all samples and
-        reactivate those that contribute.
+        reactivate samples that contribute.
     random_state
         Seed of the sample orders.
     max_epochs
@@ -124,7 +109,6 @@ class HingeSVC(BinaryClassifier):
         self,
         C: float = 1.0,
         *,
-        solver: Literal["dual", "bmrm", "pragam", "agm"] = "dual",
         tol: float = 1e-3,
         stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         class_weight: Any = None,
@@ -141,7 +125,6 @@ class HingeSVC(BinaryClassifier):
         verbose: bool | int | None = None,
     ) -> None:
         self.C = C
-        self.solver = solver
         self.tol = tol
         self.stopping = stopping
         self.class_weight = class_weight
@@ -158,14 +141,10 @@ class HingeSVC(BinaryClassifier):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        checks.require_choice("solver", self.solver, ("dual", *SOLVERS))
         settings = classifier.make_descent_settings(self)
         intercept_value = classifier.intercept_feature_value(self)
         store_dual = checks.as_bool("store_dual", self.store_dual)
         samples = self._validate_binary(X, y, sample_weight)
-        if self.solver != "dual":
-            self._fit_batch(samples, intercept_value, resume)
-            return
         rows = as_sample_rows(samples.X, intercept_value)
         dtype = samples.X.dtype
         signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
@@ -184,31 +163,3 @@ class HingeSVC(BinaryClassifier):
             classifier.set_dual_coef(self, (signs * problem.coefficients)[:, None])
         classifier.set_fit_results(self, samples, status, history)
         classifier.store_warm_start(self, samples, problem.coefficients[:, None])
-
-    def _fit_batch(self, samples: Any, intercept_value: float, resume: Any) -> None:
-        for name in ("store_dual", "warm_start"):
-            if getattr(self, name):
-                raise ValueError(f"{name}: expected False, or solver='dual'")
-        batch_fit.require_valid_loss_weights(samples.bounds)
-        rows = batch_fit.append_intercept_feature(samples.X, intercept_value)
-        y = batch_fit.labels_to_signs(samples.labels)
-        problem = batch_binary.BinaryProblem(rows, y, weights=samples.bounds)
-        with np.errstate(over="ignore"):
-            classifier.require_finite_squared_norms(
-                problem.squares, np.float64, intercept_value
-            )
-        default_period = 1 if self.solver == "bmrm" else 10
-        certify_every = (
-            default_period if self.certify_every == "auto" else self.certify_every
-        )
-
-        def solve(**run_options: Any) -> Any:
-            solver = SOLVERS[self.solver](
-                lam=1 / len(y),
-                certify_every=certify_every,
-                max_passes=self.max_epochs,
-                **run_options,
-            )
-            return solver.solve(problem, resume=resume)
-
-        self._run_and_store(samples, solve, len(y), intercept_value)

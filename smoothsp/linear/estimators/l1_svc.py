@@ -33,8 +33,8 @@ _FEW_NEWTON_STEPS, _MAX_NEWTON_STEPS = 6, 30
 # Factors of the penalty after the maximum of Newton steps, and after a first step that
 # rounding errors prevented.
 _PENALTY_BACKOFF, _ROUNDING_BACKOFF = 1 / 2, 1 / 16
-# Weights that a Newton step changes at most; sweeps of coordinate descent for it; and
-# their tolerance, relative to the gain that the first sweep leaves.
+# Maximum number of weights in a Newton step; maximum number of sweeps of coordinate
+# descent for it; and their tolerance, relative to the remaining gain after the first.
 _MAX_ACTIVE, _MAX_CD_SWEEPS, _CD_TOL = 1000, 50, 1e-6
 # Gain below which a step is rounding error, relative to the objective; and relative
 # ridge on the Hessian that makes it regular.
@@ -87,8 +87,8 @@ class L1SVC(BinaryClassifier):
     Notes
     -----
     The proximal method of multipliers solves a sequence of inner problems. Each smooths
-    the hinge around the multipliers of the samples, and adds a quadratic penalty for
-    leaving the current weights. Both smoothing and penalty decrease.
+    the hinge around the multipliers of the samples, and adds a proximal term around the
+    current weights. Both smoothing and proximal weight decrease.
 
     Newton steps solve an inner problem, with the absolute values unsmoothed. A step
     moves at most 1000 weights, those with the largest possible gain. Few samples are on
@@ -268,7 +268,7 @@ class _MultiplierMethod(Solver):
     def advance(self) -> str | None:
         iterate, settings = self.iterate, self.settings
         if settings.num_stalled >= _MAX_STALLED:
-            return "the gap does not fall any more: it is rounding"
+            return "the remaining gap is below rounding error"
         value, beta, is_smooth = self._inner_objective(iterate.w, iterate.bias)
         step, solved = None, False
         if settings.num_newton_steps < _MAX_NEWTON_STEPS:
@@ -329,6 +329,8 @@ class _MultiplierMethod(Solver):
             return None, True
         active = np.flatnonzero((violations > 0) | (iterate.w != 0))
         if len(active) > _MAX_ACTIVE:
+            # the most violating weights: a Newton system of all weights may not fit
+            # memory
             active = np.sort(np.argpartition(violations, -_MAX_ACTIVE)[-_MAX_ACTIVE:])
         width = len(active) + problem.bias
         rows = problem.X[is_smooth][:, active]
@@ -428,6 +430,8 @@ class _MultiplierMethod(Solver):
         self.calls += len(problem)
         value, alpha = problem.risk_of_scores(problem.scores(iterate.w))
         primal = float(self.lam @ np.abs(iterate.w)) + value
+        # the subgradient at the iterate and the multipliers of the method both give
+        # bounds
         dual = max(
             previous.dual,
             self._dual_bound(alpha),
@@ -523,6 +527,7 @@ def _minimise_l1_quadratic(
         step_sizes = np.where(
             crosses_zero, -free_w / np.where(crosses_zero, step, 1.0), math.inf
         )
+        # the first coordinate to change sign limits the step; it becomes exactly 0
         step_size = min(1.0, float(step_sizes.min(initial=math.inf)))
         change = np.where(step_sizes <= step_size, -free_w, step_size * step)
         w[free] += change

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 # Tolerance of the inner problem, relative to the gap at which boosting stops.
 _INNER_GAP_FRACTION = 0.25
-# Steps of Nesterov's method in an inner problem at most.
+# Maximum number of Nesterov steps in an inner problem.
 _MAX_INNER_STEPS = 100_000
 # Lower limit of the optimum in relative gaps: margins are from -1 to 1.
 _MIN_OPTIMUM = 1e-3
@@ -35,9 +35,9 @@ class LPBoostClassifier(BinaryClassifier):
         + \max_j \sum_i d_i y_i h_j(x_i), \qquad
         0 \le d_i \le \frac{1}{\nu n}, \; \sum_i d_i = 1
 
-    over weights of samples; the weights of the hypotheses are the dual variables. Each
-    round asks the base estimator for a hypothesis of large edge under d, and then
-    weighs all hypotheses anew.
+    over sample weights d; hypothesis weights are the dual variables. Each round fits
+    the base estimator with weights d, which adds a hypothesis of large edge, and then
+    recomputes the weights of all hypotheses.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ class LPBoostClassifier(BinaryClassifier):
         hypothesis of largest edge under any weights, set its attribute ``maximises_edge
         = True``. Without it the fit has no certificate, and ``gap_`` is NaN.
     n_estimators
-        Hypotheses, at most.
+        Maximum number of hypotheses.
     lam
-        lambda, > 0: the smaller, the closer to the largest soft margin.
+        lambda, > 0. As lambda decreases, the margin approaches the largest soft margin.
     nu
-        From 1 / n to 1: about the share of samples that may have less than the margin;
-        None for a hard margin.
+        From 1 / n to 1: approximate fraction of samples below the margin. None for a
+        hard margin.
     tol
         The relative gap at which to stop, > 0: the objective is at most ``1 + tol``
         times its minimum (a minimum below 0.001 counts as 0.001).
@@ -124,14 +124,14 @@ class LPBoostClassifier(BinaryClassifier):
         y
             ``(samples,)``: labels of any kind that can be sorted, of two classes.
         sample_weight
-            ``(samples,)``, at least 0: a sample of weight 2 is the same as two samples,
-            for a base estimator to which it is, too.
+            ``(samples,)``, at least 0: a sample of weight 2 equals two samples, if this
+            holds for the base estimator.
 
         Returns
         -------
         self
-            With a warning if ``n_estimators`` were not enough. After an error the
-            estimator is what it was before.
+            A warning is issued if ``n_estimators`` did not suffice. After an error the
+            estimator is unchanged.
         """
         with classifier.restore_on_error(self):
             converged = self._fit_boosting(X, y, sample_weight)
@@ -169,6 +169,7 @@ class LPBoostClassifier(BinaryClassifier):
         nu = None if self.nu is None else checks.as_positive("nu", self.nu)
         if nu is not None and nu > 1:
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
+        # the cap of LPBoost, 1 / (nu n) for equal weights
         max_weights = np.ones(len(prior)) if nu is None else prior / nu
         signs = np.where(labels == 1, 1.0, -1.0)
         fit_hypothesis, is_exact = self._make_learner(
@@ -192,6 +193,7 @@ class LPBoostClassifier(BinaryClassifier):
                 (np.vstack([margins, margins_of_hypothesis]) @ weights).max()
             )
             primal = lam * divergence + largest
+            # an upper bound for all hypotheses only if this one has the largest edge
             gap = max(primal - dual, 0.0)
             round_number, certified_gap = (
                 len(self.history_) + 1,
@@ -214,6 +216,7 @@ class LPBoostClassifier(BinaryClassifier):
                 break
             self.estimators_.append(hypothesis)
             margins = np.vstack([margins, margins_of_hypothesis])
+            # the new hypothesis starts with weight 0
             start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
             game = EntropicGame(margins, lam, max_weights, prior)
             # the optimum grows with more hypotheses, so this threshold is safe
@@ -237,8 +240,8 @@ class LPBoostClassifier(BinaryClassifier):
             self.status_ = f"a round takes more than {_MAX_INNER_STEPS:,} steps"
         if not is_exact:
             self.status_ += (
-                ", among the hypotheses that the estimator found; there is no"
-                " certificate, since it does not promise the largest edge"
+                ", among the hypotheses of the estimator; there is no certificate,"
+                " since the estimator need not maximise the edge"
             )
         return has_converged
 
@@ -314,7 +317,10 @@ def _supports_sample_weight(estimator: Any) -> bool:
 
 
 class EntropicGame:
-    r""":math:`\min_d \lambda KL(d | p) + \max_j \langle u_j, d \rangle`, d capped."""
+    r"""Game :math:`\min_d \lambda KL(d | p) + \max_j \langle u_j, d \rangle`, d capped.
+
+    The rows :math:`u_j` are the margins of hypothesis j.
+    """
 
     def __init__(
         self, margins: Floats, lam: float, max_weights: Any, prior: Floats | None = None
@@ -352,10 +358,12 @@ class EntropicGame:
         """
         num_hypotheses = len(start)
         L = float(np.abs(self.margins).max()) ** 2 / self.lam
+        # mixed with the uniform distribution: multiplicative updates never leave 0
         alpha, logs = start, np.log(0.9 * start + 0.1 / num_hypotheses)
         z, weights = np.exp(logs), np.zeros(self.margins.shape[1])
         best, bound, best_weights, best_alpha = math.inf, -math.inf, weights, alpha
         for k in range(_MAX_INNER_STEPS):
+            # accelerated mirror descent: z by multiplicative updates, alpha an average
             step_weight = 2 / (k + 2)
             d = self.best_response((1 - step_weight) * alpha + step_weight * z)
             weights = (1 - step_weight) * weights + step_weight * d
@@ -381,10 +389,10 @@ class EntropicGame:
 
 
 def capped_softmax(z: Floats, max_weights: Any, prior: Floats | None = None) -> Floats:
-    r""":math:`\arg\min KL(d | p e^z)` on the simplex, each d at most its ``cap``.
+    r"""Return :math:`\arg\min KL(d | p e^z)` on the simplex with ``d <= max_weights``.
 
-    The entries with the largest ratio of :math:`p e^z` to the cap are at their cap; the
-    others have the remaining mass in proportion to :math:`p e^z`.
+    The entries with the largest ratio of :math:`p e^z` to their maximum attain it. The
+    remaining mass is distributed in proportion to :math:`p e^z`.
     """
     z = z if prior is None else z + np.log(prior)
     log_caps = np.broadcast_to(np.log(max_weights), z.shape)

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class _MultivariateSVC(BinaryClassifier):
-    """Base class of SVMs whose loss is of the whole training set."""
+    """Base class of SVMs with a multivariate loss of the whole training set."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         C = checks.as_positive("C", self.C)
@@ -67,22 +67,22 @@ class F1SVC(_MultivariateSVC):
     .. math:: \min_w \tfrac12 \|w\|^2 + C n \max_{y'} \Big[ 1 - F_1(y', y)
         + \tfrac1n \sum_i (y'_i - y_i) \langle x_i, w \rangle \Big]
 
-    over all labellings of the training set, with the second class as the positive one.
-    For sets of which few samples are positive: with a hinge of each sample, and a small
-    C, all may be called negative. So may they be here where labels are so noisy that
-    the maximum says little about F1.
+    over all labellings of the training set, with the second class as positive class.
+    Use it if few samples are positive: an SVM with the hinge of each sample and a small
+    C may predict only negatives. With very noisy labels this loss, too, may predict
+    only negatives, because the maximum is then a loose bound of 1 - F1.
 
     Parameters
     ----------
     C
-        What the loss is multiplied by, > 0; times n, so that it is of the size of that
-        of ``HingeSVC``.
+        Factor of n times the loss, > 0. The factor n makes values of C comparable with
+        those of ``HingeSVC``.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
     fit_intercept
         If True, add a constant feature of value ``intercept_scaling`` for the
-        intercept. Its weights are penalised like the others.
+        intercept. Its weights are penalised like all weights.
     intercept_scaling
         The value of that feature, > 0.
     max_epochs
@@ -140,15 +140,16 @@ class F1SVC(_MultivariateSVC):
         if is_fractional.any():
             i = int(is_fractional.argmax())
             raise ValueError(
-                "sample_weight: expected whole numbers, how often each sample counts,"
-                f" for F1 is of the whole set, got {weights[i]} at sample {i}"
+                "sample_weight: expected whole numbers, as F1 is not a sum over"
+                f" samples, got {weights[i]} at sample {i}"
             )
         total = float(weights.sum())
         required_bytes = int(total * (8 + 12 * X.size / len(y)))
         arrays.require_memory(
             {f"{total:.3g} samples": required_bytes},
-            "sample_weight is how often samples are repeated: lower it.",
+            "sample_weight repeats samples: lower it.",
         )
+        # F1 is not a sum over samples: a weight of 2 is a repeated row
         repeated = np.repeat(np.arange(len(y)), weights.astype(np.int64))
         return F1Problem(X[repeated], y[repeated])
 
@@ -159,15 +160,15 @@ class ROCSVC(_MultivariateSVC):
     .. math:: \min_w \tfrac12 \|w\|^2 + \frac{C n}{n_+ n_-} \sum_{y_i = 1} \sum_{y_j =
         -1} [1 - \langle x_i - x_j, w \rangle]_+
 
-    with the second class as the positive one. It ranks: ``decision_function`` is what
-    it is for. Pairs do not determine an intercept. For ``predict`` it is the one with
-    the least hinge on the training set; of several, the middle.
+    with the second class as positive class. Use ``decision_function`` to rank samples.
+    Pairs do not determine an intercept. For ``predict``, the intercept minimises the
+    hinge on the training set; it is the middle of all minimisers.
 
     Parameters
     ----------
     C
-        What the mean over pairs is multiplied by, times n, > 0; n is the sum of
-        ``sample_weight`` if there is one.
+        Factor of n times the mean over pairs, > 0. n is the sum of ``sample_weight``,
+        or the number of samples.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
@@ -183,7 +184,7 @@ class ROCSVC(_MultivariateSVC):
 
     Notes
     -----
-    Cutting planes; a pass costs O(nnz + n log n), whatever the number of pairs.
+    Cutting planes. A pass costs O(nnz + n log n) for n_+ n_- pairs.
 
     Source: Joachims, "A Support Vector Method for Multivariate Performance Measures",
     section 3.4.

@@ -9,9 +9,9 @@ pair in such a list is an entry of a dict.
 The name of a path is its steps joined by ``=``. Within a step, ``\`` stands before each
 ``=`` and ``\``: different paths have different names.
 
-Tokens become lists of paths and values first, many tokens at a time, and without a loop
-in Python where all are lists of strings, or all dicts. Then one ``map`` finds the
-columns.
+Batches of tokens are first converted to lists of paths and values, without a Python
+loop if all tokens are lists of strings, or all are flat dicts. A single ``map`` then
+looks up the columns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,9 +42,10 @@ class ColumnIndex(dict[Path, int]):
 
         Parameters
         ----------
-        first
-            Order of insertion, all columns, the most frequent first. Their entries are
-            then adjacent and stay in the cache, which halves the time of a look-up.
+        column_order
+            Order of insertion: a permutation of the columns, the most frequent first.
+            Their entries are then adjacent in memory, which halves the time of a
+            look-up.
         """
         column_order = range(len(names)) if column_order is None else column_order
         ordered_names = map(names.__getitem__, column_order)
@@ -74,6 +75,7 @@ def fit_columns(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
     names = list(map(path_to_name, columns))
     if not names:
         raise ValueError("X: expected at least one feature, got none")
+    # alphabetical columns do not depend on the order of the sentences
     order = sorted(range(len(names)), key=names.__getitem__)
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order))
@@ -139,8 +141,10 @@ def _encode_tokens(
     has_column = indices >= 0
     if values is not None:
         amounts = np.array(values, dtype=np.float64)
+        # a value of 0 is an absent feature: drop it, as scipy would store it
         has_column &= amounts != 0
     bounds = np.cumsum([0, *counts])
+    # number of kept entries of each token, from differences of their prefix sums
     row_lengths = np.diff(np.concatenate([[0], np.cumsum(has_column)])[bounds])
     amounts = np.ones(int(row_lengths.sum())) if values is None else amounts[has_column]
     return row_lengths, indices[has_column], amounts
@@ -162,6 +166,7 @@ def _flatten_features(
     elif token_types == {dict}:
         keys = list(chain.from_iterable(tokens))
         values = list(chain.from_iterable(map(dict.values, tokens)))
+        # bool is a subclass of int: exact types keep the values of numbers
         value_types = set(map(type, values))
         if set(map(type, keys)) <= {str} and value_types <= {str, bool, int, float}:
             counts = list(map(len, tokens))
@@ -222,6 +227,7 @@ def name_to_path(name: str) -> Path:
         steps = name.split("=")
         return steps[0] if len(steps) == 1 else tuple(steps)
     steps = [""]
+    # split at doubled backslashes first: the rest escapes only ``=``
     for i, part in enumerate(name.split("\\\\")):
         steps[-1] += "\\" if i else ""
         for j, piece in enumerate(part.split("\\=")):

@@ -86,9 +86,9 @@ class NamedWeights:
         k
             Of each label.
         names
-            ``(features,)``: the names of the columns, as ``get_feature_names_out()`` of
-            a transformer gives them. None: those of the fit, of features by name and of
-            what :class:`~smoothsp.linear.features.Templates` made.
+            ``(features,)``: names of the columns, such as ``get_feature_names_out()``
+            of a transformer. None: names known from the fit, of named features or of
+            the output of :class:`~smoothsp.linear.features.Templates`.
 
         Examples
         --------

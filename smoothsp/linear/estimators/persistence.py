@@ -57,8 +57,9 @@ def _to_python(value: Any) -> Any:
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     """Read an uncompressed npy member; raise ValueError if its size is inconsistent.
 
-    numpy would allocate the shape of the header first, whatever it says.
+    numpy would allocate the shape of the header first, even if it is damaged.
     """
+    # stored members only: their size is known before anything is allocated
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{member.filename} is compressed")
     content = io.BytesIO(archive.read(member))
@@ -68,6 +69,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[An
     }
     shape, _, dtype = read_header[np.lib.format.read_magic(content)](content)
     num_bytes = member.file_size - content.tell()
+    # object arrays contain pickles, which run code
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != num_bytes:
         raise ValueError(f"{member.filename} of {num_bytes} bytes is {shape} {dtype}")
     content.seek(0)
@@ -113,6 +115,7 @@ def load(
     if missing:
         raise ValueError(f"{error_prefix}, got one without {', '.join(missing)}")
     for name, array in stored_arrays.items():
+        # NaN or infinite weights would decode to arbitrary tags without an error
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             count = array.size - np.count_nonzero(np.isfinite(array))
             raise ValueError(

@@ -85,6 +85,7 @@ class OneShotSequences:
 
     def __iter__(self) -> Iterator[Any]:
         y = None if self._y is None else iter(self._y)
+        # an iterator of tags is read in step with the sentences
         for i, x in enumerate(self._X):
             self._lengths.append(_num_positions(x, i))
             if y is not None:
@@ -144,7 +145,7 @@ def stack_sequences(
         ``Words``, which have lengths.
     lengths
         None, or those of the sentences in the matrix.
-    width
+    num_features
         Number of features if all sentences are empty lists.
     """
     if lengths is None and isinstance(X, Words):
@@ -245,7 +246,7 @@ def flatten_tags(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
         raise TypeError(f"y: expected a list of tags, got {type(y).__name__}")
     if len(y) != len(lengths):
         raise ValueError(
-            f"y: expected as many sequences as X has sentences, {len(lengths)}, got"
+            f"y: expected {len(lengths)} sequences, one for each sentence of X, got"
             f" {len(y)}"
         )
     for i, (tags, length) in enumerate(zip(y, lengths, strict=True)):
@@ -285,6 +286,7 @@ def compute_accuracy(
     ``sample_weight`` weights sentences. Tags not seen in training count as wrong.
     """
     gold = flatten_tags(y, lengths)
+    # Python scalars: unseen tags may be of another type or longer strings
     is_correct = [a == b for a, b in zip(predicted.tolist(), gold, strict=True)]
     token_weights = np.repeat(
         checks.as_sample_weight(sample_weight, len(lengths)), lengths

@@ -37,10 +37,10 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         ``build(potentials, batch)`` makes a structure of the potentials of some
         examples, as in :class:`~smoothsp.linear.problems.StructureProblem`.
     features
-        ``features(X)`` gives the features of a list of examples, a dict from the names
-        of potentials to :class:`~smoothsp.linear.problems.Parts` and
-        :class:`~smoothsp.linear.problems.Shared`. What it does with one example must
-        not depend on the others.
+        ``features(X)`` returns the features of a list of examples, a dict from the
+        names of potentials to :class:`~smoothsp.linear.problems.Parts` and
+        :class:`~smoothsp.linear.problems.Shared`. The features of an example must not
+        depend on other examples.
     C
         Factor of the sum of the losses, positive; ``|w|^2 / 2`` has factor 1. None: 1.
     l2
@@ -51,9 +51,8 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     solver
         ``"bcfw"``, which stops at a certified duality gap of the hinge; ``"lbfgs"``,
         which does at one of the likelihood, and for the hinge smooths it over the k
-        best outputs; ``"sgd"``, ``"svrg"`` or ``"casimir"``, the last two on a smoothed
-        hinge, which is then the objective of ``tol`` and ``gap_``; ``"bmrm"``,
-        cutting planes of the hinge; ``"agm"``, Nesterov's method, of either loss.
+        best outputs; ``"sgd"``; ``"bmrm"``, cutting planes of the hinge; ``"agm"``,
+        Nesterov's method, of either loss.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum. ``"sgd"`` computes no gap of the hinge, and stops when the
@@ -63,11 +62,10 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         multiply it.
     max_passes
         Budget, in passes over the examples; a fit that ends there, above ``tol``,
-        warns. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and ``"lbfgs"``,
-        10,000 with the others.
+        warns. None: 1,000 with ``"sgd"`` and ``"lbfgs"``, 10,000 with other solvers.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
-        ``"bcfw"`` has ``steps="pairwise"`` and ``cache=True`` unless it says otherwise.
+        ``"bcfw"`` has ``steps="pairwise"`` and ``cache=True`` by default.
     warm_start
         Whether a fit begins where the last one ended. ``"bcfw"`` starts from its dual
         variables: the data must be the same, and C may change. All other solvers start
@@ -177,9 +175,9 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C while the solver runs does not raise: it leaves the weights reached,
-            and a warning. A second one, or one before the first step, raises; after
-            that, as after any error, the estimator is what it was before.
+            Ctrl-C during the solver stops the fit with a warning and keeps the current
+            weights. A second Ctrl-C, or one before the first step, raises. After an
+            error the estimator is unchanged.
 
         Raises
         ------

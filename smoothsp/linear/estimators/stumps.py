@@ -76,7 +76,7 @@ class StumpLearner:
         )
 
     def best(self, signed_weights: Floats) -> Stump:
-        """Return the stump of largest edge under ``signed``, the ``d y`` of samples."""
+        """Return the stump of largest edge for ``signed_weights``, ``d_i y_i``."""
         total = float(signed_weights.sum())
         entry_weights = signed_weights
         if self._present is not None:
@@ -91,11 +91,13 @@ class StumpLearner:
         entries = entry_weights[self._rows]
         sums = np.cumsum(entries)
         sums_before = sums[self._starts] - entries[self._starts]
+        # edge of a stump with positive sign above position k: total - 2 (prefix sum)
         edges = (
             total
             - 2 * (sums - sums_before[self._entry_feature])[self._threshold_positions]
         )
         k = int(np.abs(edges).argmax())
+        # strictly larger: the constant stump wins ties
         if abs(edges[k]) <= abs(total):
             return constant_stump
         position = int(self._threshold_positions[k])
@@ -108,5 +110,6 @@ class StumpLearner:
 
 def _midpoint(low: Any, high: Any) -> float:
     """Return the mean of two numbers, in [low, high) despite rounding."""
+    # sum of halves: the sum of two large numbers overflows
     middle = low / 2 + high / 2
     return float(middle) if low <= middle < high else float(low)

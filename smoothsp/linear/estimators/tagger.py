@@ -23,23 +23,21 @@ from smoothsp.linear.estimators.named_weights import NamedWeights
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import Rows, as_rows
-from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, SVRG, CasimirSVRG, Solution
+from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, Solution
 from smoothsp.linear.solvers.sdca import has_duals_for
 
 # Solvers of the structural hinge, by the value of the parameter ``solver``.
 HINGE_SOLVERS: dict[str, Any] = {
     "bcfw": BCFW,
     "sgd": SGD,
-    "svrg": SVRG,
-    "casimir": CasimirSVRG,
     "bmrm": BMRM,
     "agm": AGM,
 }
 # Their default options, chosen by measurement.
 HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
-# Maximum number of passes if ``max_passes`` is None; for some solvers another one.
+# Maximum number of passes if ``max_passes`` is None, by default and by solver.
 _DEFAULT_MAX_PASSES = 10_000
-_MAX_PASSES_BY_SOLVER = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
+_MAX_PASSES_BY_SOLVER = {"sgd": 1000, "lbfgs": 1000}
 # Fitted numbers in saved files.
 _SAVED_NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
@@ -62,6 +60,7 @@ def normalise_sample_weight(
         )
     if (weights == weights[0]).all():
         return None, total
+    # mean 1, so that lambda = 1 / (C n) with n the sum of weights keeps its meaning
     return weights * (num_examples / total), total
 
 
@@ -122,7 +121,7 @@ def instantiate_solver(estimator: Any, **arguments: Any) -> Any:
 
 def supports_partial_fit(estimator: Any) -> bool:
     """Whether the solver visits single examples, as ``partial_fit`` requires."""
-    return estimator.solver in ("sgd", "svrg")
+    return bool(estimator.solver == "sgd")
 
 
 def resolve_partial_fit_classes(
@@ -203,7 +202,7 @@ def set_solution_attributes(estimator: Any, solution: Solution) -> None:
     estimator.n_passes_ = estimator.n_iter_ = solution.passes
     advice = "Raise max_passes or tol, or scale the features."
     if solution.interrupted or "callback" in solution.status:
-        advice = "fit(X, y, resume=state) of a callback's record goes on from there."
+        advice = "Continue with fit(X, y, resume=state), the state of a certificate."
     if not solution.converged:
         last = (solution.primal, solution.gap, solution.passes)
         classifier.warn_not_converged(estimator, solution.status, last, advice)
@@ -297,7 +296,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         lengths: Any = None,
         sample_weight: Any = None,
     ) -> "LinearTagger":
-        """Make one pass of ``"sgd"`` or ``"svrg"`` over some sentences.
+        """Make one pass of ``"sgd"`` over some sentences.
 
         The pass starts from the current weights, also after ``fit``. lambda is ``l2``,
         or ``1 / (C n)`` for n sentences in this call. The step sizes begin anew at the
@@ -333,6 +332,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         X = sequences.as_list(X)
         if isinstance(X, Iterator):
             stream = sequences.OneShotSequences(X, y)
+            # an iterator of matrices is read at once; only named features are streamed
             if not stream.has_names:
                 X, y, stream = list(stream), stream.tags, None
         if stream is not None or (lengths is None and sequences.has_named_features(X)):
@@ -376,6 +376,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             solver = self._make_solver(total, max_passes=1, tol=0.0, progress=False)
         with np.errstate(over="ignore", invalid="ignore"):
             solution = solver.solve(problem, start=start, resume=resume)
+        # duals and the pairs of L-BFGS may be as large as the data
         self._solution = solution if self.warm_start else None
         self.classes_ = classes
         self.feature_names_ = names
@@ -416,6 +417,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         previous = self.weights_.reshape(-1, problem.num_labels)
         num_previous = self.n_features_in_
         zeros = np.zeros((problem.num_features - num_previous, problem.num_labels))
+        # new features begin at 0; transitions and boundaries follow the features
         return np.vstack(
             [previous[:num_previous], zeros, previous[num_previous:]]
         ).ravel()
@@ -636,5 +638,5 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         if names is not None and len(set(names)) != num_features:
             raise ValueError(f"{len(set(names))} names of {num_features} features")
         if names is not None and not all(isinstance(name, str) for name in names):
-            raise ValueError("names that are no strings")
+            raise ValueError("names that are not strings")
         self._set_coef(problem)

@@ -52,8 +52,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
-        is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
-        ``tol``. The fit also stops when rounding hides the remaining gap.
+        is ``tol`` times the gap after the first epoch. ``"gap"``: when it is ``tol``.
+        The fit also stops when rounding error exceeds the remaining gap.
     solver
         ``"walrus"``: blocks are solved exactly. ``"greedy"``: by steps along single
         coordinates, as in the Shark library; a baseline, slower for many classes.
@@ -73,7 +73,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
         If True, add a constant feature of value ``intercept_scaling`` for the
-        intercept. Its weights are penalised like the others.
+        intercept. Its weights are penalised like all weights.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
@@ -81,7 +81,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     shrinking
         If True, epochs skip samples that did not contribute to the last gap, and for up
         to 31 epochs samples that did not move. Gaps always cover all samples and
-        reactivate those that contribute.
+        reactivate samples that contribute.
     random_state
         Seed of the sample orders.
     max_epochs
@@ -297,6 +297,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             gram = rbf_kernel(samples.X, gamma=self.gamma_)
         else:
             gram = _check_gram_matrix(samples.X)
+        # a constant feature of value v adds v^2 to every inner product
         diagonal_shift = _diagonal_shift(float(gram.diagonal().min()), intercept_value)
         gram = np.ascontiguousarray(gram + samples.X.dtype.type(diagonal_shift))
         squared_norms = gram.diagonal().astype(np.float64)
@@ -311,6 +312,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         status = descend(problem, settings, history, resume)
         classifier.set_dual_coef(self, blocks.coefficient_matrix)
         classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
+        # the weight of the constant feature times its value: v^2 sum_i a_i
         self.intercept_ = diagonal_shift * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
@@ -334,7 +336,9 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         )
         previous_duals = classifier.load_warm_start(self, samples)
         if previous_duals is not None:
+            # the loss sums over classes: blocks are bounded entry by entry
             warm_start_blocks(blocks, previous_duals, max_over_classes=False)
+        # their optimum does not depend on w; sweeps never visit them
         saturate_zero_norm_rows(blocks)
         return blocks
 
@@ -380,6 +384,7 @@ def _resolve_rbf_gamma(gamma: object, X: Any) -> float:
     if not max_abs:
         return 1.0
     # variance of X / max |X|, whose squares cannot overflow
+    # the variance without centring: sparse X stays sparse
     scaled = X.astype(np.float64) / max_abs
     squared = scaled.multiply(scaled) if sparse.issparse(X) else np.square(scaled)
     variance = float(squared.mean() - scaled.mean() ** 2)

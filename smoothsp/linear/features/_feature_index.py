@@ -47,6 +47,7 @@ class FeatureIndex:
                 values = apply_functions(
                     piece.source, tokens.strings[piece.source.column]
                 )
+                # codes in order of first occurrence: dicts keep it
                 distinct = dict.fromkeys(v for v in values if v is not None)
                 tables[piece.source] = {
                     value: code for code, value in enumerate(distinct)
@@ -98,6 +99,7 @@ class FeatureIndex:
         for source, values in self.values.items():
             table = {value: code for code, value in enumerate(values)}
             derived = apply_functions(source, tokens.strings[source.column])
+            # unknown strings have code -1, and with them the feature is absent
             code_of_string = [-1 if v is None else table.get(v, -1) for v in derived]
             code_table = np.array(code_of_string, dtype=np.int32)
             codes[source] = code_table[tokens.codes[source.column]]
@@ -141,9 +143,9 @@ class FeatureIndex:
         self.values = dict(zip(dict.fromkeys(order), state["values"], strict=True))
         for source, values in self.values.items():
             if not all(isinstance(value, str) for value in values):
-                raise TypeError(f"values of {source} that are no strings")
+                raise TypeError(f"values of {source} that are not strings")
             if len(set(values)) < len(values):
-                raise ValueError(f"values of {source} that stand there twice")
+                raise ValueError(f"values of {source} that are not distinct")
         self.levels = []
         for template, saved_levels in zip(self.templates, state["levels"], strict=True):
             self.levels.append([])
@@ -153,7 +155,7 @@ class FeatureIndex:
                 num_pairs = previous_size * (len(self.values[piece.source]) + 1)
                 in_range = (keys >= 0) & (keys < num_pairs)
                 if not (in_range.all() and (np.diff(keys) > 0).all()):
-                    raise ValueError(f"numbers of {piece} out of range or of order")
+                    raise ValueError(f"keys of {piece} out of range or not ascending")
                 self.levels[-1].append(keys)
                 previous_size = len(keys)
 
@@ -182,7 +184,7 @@ def _replace_by_rank(
 ) -> None:
     """Replace keys in place by their rank in ``sorted_keys``, or by -1."""
     if not is_first_level:
-        kernel.look_up(sorted_keys, keys)
+        kernel.vocabulary_indices(sorted_keys, keys)
         return
     # key -1 reads the last entry, which stays -1
     rank = np.full(num_keys + 1, -1, dtype=np.int64)

@@ -66,6 +66,7 @@ def apply_functions(source: Source, strings: Sequence[str]) -> list[str | None]:
 
 def stable_hash(text: str) -> int:
     """Return a 64-bit hash that is equal in all processes and machines."""
+    # surrogates: undecodable bytes of a file must hash, too
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
@@ -106,9 +107,11 @@ class EncodedTokens:
             self._check_field_counts(tokens, columns, first)
             for name, field in zip(columns, zip(*tokens, strict=True), strict=False):
                 table, num_previous = tables[name], len(tables[name])
+                # setdefault with the size of the table numbers new strings
                 code_of = table.setdefault
                 codes = [code_of(string, len(table)) for string in field]
                 code_chunks[name].append(np.array(codes, dtype=np.int32))
+                # only new strings are validated: each distinct string once
                 new = islice(table, num_previous, None)
                 non_string = next((s for s in new if not isinstance(s, str)), None)
                 if non_string is not None:

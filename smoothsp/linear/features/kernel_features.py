@@ -11,50 +11,50 @@ from smoothsp.linear.inputs import checks
 
 Floats = NDArray[np.float64]
 
-# Rows of a kernel call for the diagonal: the block is quadratic in them.
+# Points per kernel call for the diagonal: each call computes a square block.
 _DIAGONAL_BATCH = 64
 
 
 class KernelFeatures:
-    r"""Features of points whose inner products are a kernel of these points.
+    r"""Features of points whose inner products equal a kernel.
 
     .. math:: \langle \varphi(x), \varphi(x') \rangle = k(x, x')
 
-    With them every linear problem is one in the space of the kernel, with the same
-    norm, the same solvers and the same certificates.
+    With these features, a linear problem is the problem in the reproducing kernel
+    Hilbert space, with the same norm, solvers and certificates.
 
     Parameters
     ----------
     kernel
-        ``kernel(A, B)`` gives ``(len(A), len(B))`` finite numbers: symmetric, positive
-        semidefinite.
+        ``kernel(A, B)`` returns ``(len(A), len(B))`` finite numbers of a symmetric,
+        positive semidefinite kernel.
     X
-        ``(points, ...)``: an array that ``kernel`` takes, rows of it too.
+        ``(points, ...)``: an array that ``kernel`` accepts, also in part.
     tol
-        Points are added to the base until no entry of the kernel is off by more than
-        ``tol`` times the largest, >= 0.
+        Pivots are added until the error of all entries of the kernel is at most ``tol``
+        times the largest entry, >= 0.
     most
-        Points in the base at most; None: as many as it takes.
+        Maximum number of pivots; None: no limit.
 
     Attributes
     ----------
     rows
         ``(points, rank)``, float64: features of X.
     pivots
-        ``(rank,)``: the points in the base.
+        ``(rank,)``: indices of the pivots in X.
     residual
-        No inner product of rows is off by more.
+        Upper bound of the error of all inner products of rows.
 
     Raises
     ------
     ValueError
-        For numbers that are no kernel: not finite, of another shape, not positive
+        If values of the kernel are not finite, have another shape, or are not positive
         semidefinite.
 
     Notes
     -----
-    The pivoted Cholesky factor. O(points rank^2), and ``rank`` columns of the kernel,
-    which is never kept as a whole.
+    Features are the rows of the pivoted Cholesky factor. It takes O(points rank^2) time
+    and evaluates ``rank`` columns of the kernel matrix, which is never stored.
 
     Source: Fine and Scheinberg, "Efficient SVM Training Using Low-Rank Kernel
     Representations", figure 2.
@@ -90,6 +90,8 @@ class KernelFeatures:
         factor = np.zeros((most, n))
         pivots: list[int] = []
         while len(pivots) < most:
+            # Largest residual first: for a semidefinite matrix the diagonal bounds all
+            # entries.
             rank, pivot = len(pivots), int(residual_diagonal.argmax())
             if not residual_diagonal[pivot] > tol * largest:
                 break

@@ -71,7 +71,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ``word[-2..2]``                 five templates, of the word and of two on each side
     ``lower(word)[-1]``             in small letters
     ``shape(word)``                 capitals as X, other letters as x, digits as d
-    ``short_shape(word)``           the same, a run of one character as a single one
+    ``short_shape(word)``           the shape with runs of a character reduced to one
     ``prefix(word, 1..4)``          four templates; a shorter word has no such feature
     ``suffix(lower(word), 3)``      functions nest
     ``pos[-1] & pos & word[0..1]``  two templates of three pieces each
@@ -95,9 +95,9 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         hashing.
     hash_with_label
         A number from 1 to 2^31 - 1, instead of ``hashing``: features and labels are
-        hashed together, into so many weights, by
-        :class:`~smoothsp.linear.problems.HashedChainProblem`, which takes such a
-        matrix as it is. Its columns are the features' own hashes, 2^31 - 1 of them.
+        hashed together, into this number of weights, by
+        :class:`~smoothsp.linear.problems.HashedChainProblem`, which accepts the matrix
+        unchanged. Its columns are hashes of the features, 2^31 - 1 in number.
     dtype
         Dtype of the values, float64 or float32.
 
@@ -235,7 +235,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_transform(self, sentences: Iterable[Sequence[Any]], y: Any = None) -> Words:
-        """``fit``, then ``transform``, at the cost of one of them."""
+        """Fit and transform in one pass over the sentences."""
         if self._num_hashed_columns is not None:
             return self.transform(sentences)
         tokens = self._encode_tokens(sentences)
@@ -254,8 +254,8 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         -------
         Words
             A ``scipy.sparse.csr_array`` of ``(tokens of all sentences, num_features)``
-            with ascending int32 indices. Its attribute ``lengths`` says where sentences
-            end, so you can pass it to a tagger.
+            with ascending int32 indices. Its attribute ``lengths`` has the lengths of
+            the sentences, so that you can pass it to a tagger.
 
         Raises
         ------
@@ -277,7 +277,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return EncodedTokens(sentences, tuple(self.columns))
 
     def names(self) -> list[str]:
-        """The name of each feature; not with hashing, which does not keep names."""
+        """Return the name of each feature; raises with hashing, which has no names."""
         if self._num_hashed_columns is not None:
             raise ValueError("names: expected templates without hashing")
         return self._require_index().names()
@@ -368,6 +368,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         indptr = np.empty(len(columns) + 1, dtype=np.int64)
         indices = np.empty(columns.size, dtype=np.int32)
         values = np.empty(columns.size, dtype=np.dtype(self.dtype))
+        # entries of a row must ascend: the kernel sorts the columns of a position
         kernel.build_rows(columns, indptr, indices, values)
         used = int(indptr[-1])
         # scipy requires indptr and indices of one dtype

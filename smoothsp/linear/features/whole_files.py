@@ -13,7 +13,7 @@ def write(path: str | os.PathLike[str], content: bytes) -> None:
     ValueError
         If there is something else than a file, whose place it would take.
     OSError
-        If it cannot be written; what was there is then untouched.
+        If it cannot be written; an existing file is then unchanged.
     """
     path = Path(path)
     if path.exists() and not path.is_file() and not path.is_dir():

@@ -34,7 +34,7 @@ def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
 
 
 def checksum(*arrays: NDArray[Any]) -> int:
-    """CRC-32 of the bytes of the arrays, concatenated."""
+    """CRC-32 of the bytes of the arrays in C order, concatenated."""
     total = 0
     for array in arrays:
         total = zlib.crc32(np.ascontiguousarray(array).data, total)
@@ -61,10 +61,10 @@ def require_memory(required_bytes: dict[str, int], hint: str) -> None:
 
     Parameters
     ----------
-    needed
-        Dict from the purpose of an allocation, in words, to its bytes.
-    remedy
-        End of the message: how to need less.
+    required_bytes
+        Dict from the purpose of an allocation, as text, to its bytes.
+    hint
+        End of the message: how to reduce memory.
     """
     num_bytes, num_available = sum(required_bytes.values()), available_bytes()
     if num_available is None or num_bytes <= (1 - _RESERVED_FRACTION) * num_available:

@@ -112,6 +112,7 @@ def as_sample_rows(X: Any, intercept_value: float) -> SparseRows | DenseRows:
     An ``intercept_value`` other than 0 is appended as a constant feature.
     """
     num_nonzeros = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
+    # CSR also reads an index per entry: below about half it reads fewer bytes
     if 2 * num_nonzeros < X.shape[0] * X.shape[1]:
         return as_sparse_sample_rows(X, intercept_value)
     X = X.toarray() if sparse.issparse(X) else X

@@ -16,7 +16,7 @@ from smoothsp.linear.inputs.checks import short_repr
 
 State = dict[str, NDArray[Any]]
 _CHECKSUMS_KEY = "checksums"
-_EXPECTED_STATE = "resume: expected a state as the callback of a fit had it"
+_EXPECTED_STATE = "resume: expected the state of a certificate"
 
 
 def add_checksums(state: State) -> State:
@@ -74,7 +74,7 @@ def _verify_checksums(saved: Mapping[Any, Any]) -> State:
             raise ValueError(f"{_EXPECTED_STATE}, got one without {name}")
         if name not in expected_checksums:
             raise ValueError(
-                f"{_EXPECTED_STATE}, got one with {short_repr(name)} besides"
+                f"{_EXPECTED_STATE}, got one with {short_repr(name)} added"
             )
         if _array_checksum(arrays[name]) != expected_checksums[name]:
             raise ValueError(

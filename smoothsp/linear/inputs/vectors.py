@@ -24,6 +24,7 @@ class SparseVector:
         """Create a vector from unordered entries: sum equal columns, drop zeros."""
         unique_columns, inverse = np.unique(columns, return_inverse=True)
         sums = np.bincount(inverse, values, len(unique_columns))
+        # cancelled entries are dropped, so that stored vectors do not fill up
         is_nonzero = sums != 0
         return cls(unique_columns[is_nonzero], sums[is_nonzero])
 

@@ -80,8 +80,8 @@ def stack_labelled_sequences(
     """Stack feature matrices of sequences after checking them against their labels."""
     if len(sequences) != len(labels):
         raise ValueError(
-            f"{name}: expected as many sequences of features as of labels, got "
-            f"{len(sequences)} and {len(labels)}"
+            f"{name}: expected equal numbers of sequences of features and of labels, "
+            f"got {len(sequences)} and {len(labels)}"
         )
     if not len(sequences):
         raise ValueError(f"{name}: expected at least one sequence, got none")
@@ -151,7 +151,7 @@ def as_labels(
     if count < 2:
         raise ValueError(
             "labels: expected at least two different labels, got only one; "
-            "num_labels says how many there are if not all occur"
+            "set num_labels if some labels do not occur"
         )
     out_of_range = (values < 0) | (values >= count)
     if out_of_range.any():
@@ -164,13 +164,13 @@ def as_labels(
 
 
 def as_cost_matrix(cost: Any, num_labels: int) -> NDArray[np.float64]:
-    """Return ``cost[gold, guessed]``; by default 1 for each wrong label."""
+    """Return ``cost[gold, predicted]``; by default 1 for each wrong label."""
     if cost is None:
         return 1.0 - np.eye(num_labels)
     matrix = np.asarray(cost, dtype=np.float64)
     if matrix.shape != (num_labels, num_labels):
         raise ValueError(
-            f"cost: expected (gold, guessed) = ({num_labels}, {num_labels}), got"
+            f"cost: expected (gold, predicted) = ({num_labels}, {num_labels}), got"
             f" {matrix.shape}"
         )
     if not (np.isfinite(matrix) & (matrix >= 0)).all():
@@ -186,10 +186,10 @@ def _as_float64(name: str, value: Any) -> NDArray[np.float64]:
     try:
         return np.asarray(value, dtype=np.float64)
     except (OverflowError, TypeError, ValueError) as error:
-        raise TypeError(f"{name}: expected numbers, got others ({error})") from error
+        raise TypeError(f"{name}: expected numbers ({error})") from error
 
 
-def as_cost_scale(cost_scale: Any, num_examples: int) -> NDArray[np.float64]:
+def as_cost_scales(cost_scale: Any, num_examples: int) -> NDArray[np.float64]:
     """Return ``(num_examples,)`` positive factors of the costs; by default 1."""
     if cost_scale is None:
         return np.ones(num_examples)

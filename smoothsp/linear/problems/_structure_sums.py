@@ -15,7 +15,7 @@ Weights = NDArray[np.float64]
 
 
 class StructureRiskMixin:
-    """Mixin: the methods of ``BatchProblem``, from ``mean_slope`` and ``tangent``."""
+    """Mixin that derives ``BatchProblem`` from ``mean_slope`` and ``tangent``."""
 
     # set by the problem class
     num_weights: int
@@ -59,7 +59,7 @@ class StructureRiskMixin:
     ) -> tuple[float, Weights, float]:
         """Result of ``smoothed_risk``, and the expected cost: a tangent at 0.
 
-        ``<v, slope>`` and the expected cost are at most the risk at any v.
+        ``<v, gradient>`` plus the expected cost is at most the risk at any v.
         """
         require_smoothing(smoothing, mu, k)
         value, gradient, cost = self.tangent(w, f"hinge-{smoothing}", float(mu), k)
@@ -88,6 +88,7 @@ class StructureRiskMixin:
                     "smoothing: expected 'l2' for a structure that has no"
                     f" log_partition, {type(structure).__name__}"
                 )
+            # at weights 0 all scores are 0: log Z is the log of the number of outputs
             total += float(structure.log_partition().sum())
         return total / len(self)
 

@@ -49,7 +49,7 @@ class BatchProblem(Protocol):
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> ValueAndGradient:
-        r"""R smoothed, from below, and its gradient.
+        r"""Risk smoothed from below, and its gradient.
 
         .. math::
             R(w) - \mu D \le R_\mu(w)
@@ -81,7 +81,7 @@ def require_smoothing(smoothing: str, mu: float, k: int) -> None:
 
 
 def smoothed_max(z: NDArray[np.float64], mu: float) -> tuple[float, Weights]:
-    r"""``max_u <u, z> + mu / 2 (1 - |u|^2)`` over the simplex, and the maximiser u.
+    r"""Maximum of ``<u, z> + mu / 2 (1 - |u|^2)`` over the simplex, and maximiser u.
 
     z must be in descending order.
 

@@ -75,7 +75,8 @@ class BinaryProblem:
         self.bounds = checks.as_sample_weight(weights, n) / n
         if not self.bounds.any():
             raise ValueError(
-                "weights: expected one that, over n, is a number, got none"
+                "weights: expected at least one positive weight after division by n, "
+                "got none"
             )
         self.num_weights = int(self.X.shape[1])
         self._rows: tuple[Any, Any, Any] | None = None
@@ -119,9 +120,11 @@ class BinaryProblem:
             return np.asarray(np.clip(v, 0.0, self.bounds))
         out: Floats = np.zeros((1, len(v)))
         has_weight = self.bounds > 0
+        # With one class and a bias, alpha = 0 is the only feasible point.
         if (self.y[has_weight] > 0).all() or (self.y[has_weight] < 0).all():
             return np.zeros(len(v))
         scale = np.ones(1) if scale is None else scale
+        # The kernel's layout of one problem: strides of bounds, y and scale.
         block_layout = np.array([[0, 0], [0, 1], [0, 1], [0, int(len(scale) > 1)]])
         project_box_equality(
             0, 1, v[None], _ZERO, self.bounds, self.y, scale, block_layout, _ZERO, out
@@ -196,9 +199,9 @@ class BinaryProblem:
         -------
         alpha, mixed
             ``(n,)`` each.
-        ahead
+        next_mix
             Result of ``mix`` with alpha, mixed and ``following``, if one pass over X
-            gives both; else None.
+            computes both; else None.
         """
         L = checks.as_positive("L", L)
         if self._rows is None:
@@ -244,7 +247,7 @@ class BinaryProblem:
         samples exactly at the margin get fractions of their bounds.
         """
         if not self.bias:
-            # in place: this loop is bound by memory traffic
+            # in place: these operations are bound by memory traffic
             margin_deficits = self.y * scores
             np.subtract(1.0, margin_deficits, out=margin_deficits)
             alpha = self.bounds * (margin_deficits > 0)
@@ -269,7 +272,7 @@ class BinaryProblem:
         return value, alpha
 
     def bias_of(self, scores: Floats) -> float:
-        """Return the b of least risk at scores ``(n,)``; 0 without a bias.
+        """Return the bias that minimises the risk at scores ``(n,)``, or 0.
 
         See :func:`optimal_bias`.
         """
@@ -278,19 +281,20 @@ class BinaryProblem:
         return optimal_bias(scores, self.y, None if self._uniform else self.bounds)
 
     def optimal_bias(self, w: Floats) -> float:
-        """Return the b of least risk at weights w: O(n) besides ``X w``."""
+        """Return the bias that minimises the risk at weights w."""
         return self.bias_of(self.scores(w))
 
     def diameter(self, smoothing: str = "entropy") -> float:
         r"""D of :math:`R - \mu D \le R_\mu \le R`."""
         checks.require_choice("smoothing", smoothing, ("entropy", "l2"))
+        # a hinge is max(0, z), a maximum over two outputs: log 2, or 1/2
         total = float(self.bounds.sum())
         return total / 2 if smoothing == "l2" else total * float(np.log(2))
 
     def smoothed_risk(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Floats]:
-        r"""The smoothed risk and its gradient.
+        r"""Smoothed risk and its gradient.
 
         .. math:: R_\mu(w) = \min_b \tfrac1n \sum_i c_i h_\mu(y_i (s_i + b))
 
@@ -320,7 +324,7 @@ class BinaryProblem:
     ) -> tuple[float, Floats, float]:
         """Result of ``smoothed_risk``, and the sum of the dual variables.
 
-        ``<v, slope>`` and this sum are at most the risk at any v.
+        ``<v, gradient>`` plus this sum is at most the risk at any v.
         """
         value, alpha = self.smoothed_risk_of_scores(self.scores(w), mu, smoothing)
         return value, -self.combine(alpha), float(alpha.sum())
@@ -345,7 +349,7 @@ class BinaryProblem:
         value = mu * float(
             self.bounds @ (np.logaddexp(0.0, margin_deficits) - np.log(2))
         )
-        return value, _logistic(margin_deficits) * self.bounds
+        return value, _sigmoid(margin_deficits) * self.bounds
 
     def _l2_smoothed_risk(
         self, margin_deficits: Floats, mu: float
@@ -380,17 +384,18 @@ class BinaryProblem:
             b = low + (high - low) / 2
             if not low < b < high:
                 return b
-            probabilities = _logistic((cost - self.y * (scores + b)) / mu)
+            probabilities = _sigmoid((cost - self.y * (scores + b)) / mu)
             if float(signed_bounds @ probabilities) > 0:
                 low = b
             else:
                 high = b
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
-        r"""Logistic regression: the mean of :math:`c_i \log (1 + e^{-y_i (s_i + b)})`.
+        r"""Logistic loss: the mean of :math:`c_i \log (1 + e^{-y_i (s_i + b)})`.
 
-        With the best b if there is a bias.
+        Minimised over b if there is a bias.
         """
+        # entropy smoothing at mu = 1 without a margin, less its constant log 2
         value, alpha = self.smoothed_risk_of_scores(self.scores(w), 1.0, cost=0.0)
         return value + float(np.log(2) * self.bounds.sum()), -self.combine(alpha)
 
@@ -404,12 +409,12 @@ def _as_kernel_vector(name: str, x: Floats, size: int) -> Floats:
 
 
 def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> float:
-    r"""The minimiser of :math:`\sum_i c_i [1 - y_i (s_i + b)]_+` in b.
+    r"""Return the minimiser of :math:`\sum_i c_i [1 - y_i (s_i + b)]_+` in b.
 
-    The sum falls with slope :math:`-c_+` first, the weight of the positives, and its
-    slope rises by :math:`c_i` at each :math:`y_i - s_i`. Where it is 0 between two of
-    these all b are equally good, and b is the middle. Where one class is missing, the
-    bias nearest to 0 that costs nothing.
+    The function is convex and piecewise linear. Its derivative is :math:`-c_+`, minus
+    the weight of the positives, for small b, and rises by :math:`c_i` at each
+    breakpoint :math:`y_i - s_i`. If it is 0 between two breakpoints, their middle is
+    returned. If one class is missing, the bias nearest to 0 without loss is returned.
 
     Parameters
     ----------
@@ -418,13 +423,16 @@ def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> fl
     y
         ``(n,)``: 1 and -1.
     weights
-        ``(n,)``: c, at least 0; by default 1, which takes O(n), others O(n log n).
+        ``(n,)``: c, at least 0; by default 1. Takes O(n) without weights, and
+        O(n log n) with weights.
     """
     breakpoints = y - scores
     if weights is None:
         num_positive = int((y > 0).sum())
         if not 0 < num_positive < len(y):
             return _single_class_bias(breakpoints, y, 0.0)
+        # With weights 1 the derivative is 0 between the breakpoints n_+ and n_+ + 1:
+        # selection instead of a sort.
         interval = np.partition(breakpoints, (num_positive - 1, num_positive))[
             num_positive - 1 : num_positive + 1
         ]
@@ -440,6 +448,7 @@ def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> fl
     order = np.argsort(breakpoints, kind="stable")
     breakpoints, cumulative_weights = breakpoints[order], np.cumsum(weights[order])
     derivatives = cumulative_weights - float(weights[y > 0].sum())
+    # a derivative of 0 is a sum of rounded weights: compare up to the error of the sum
     rounding_error = len(cumulative_weights) * float(
         np.finfo(np.float64).eps * cumulative_weights[-1]
     )
@@ -460,7 +469,7 @@ def _single_class_bias(breakpoints: Floats, y: Floats, margin: float) -> float:
     return min(float(breakpoints.min()) - margin, 0.0)
 
 
-def _logistic(scores: Floats) -> Floats:
+def _sigmoid(scores: Floats) -> Floats:
     """``1 / (1 + exp(-scores))`` without overflow."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -scores)))
 
@@ -494,6 +503,7 @@ def as_float64_matrix(name: str, X: Any) -> Any:
             entry = int(invalid.argmax())
             row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
         else:
+            # lexicographic order of (row, column): the first entry names its row
             entry, row = np.flatnonzero(invalid)[0], int(np.argwhere(invalid)[0, 0])
         raise ValueError(
             f"{name}: expected finite numbers, got {entries.flat[entry]} in sample"

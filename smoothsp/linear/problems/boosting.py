@@ -1,4 +1,4 @@
-"""LPBoost: the largest of linear functions, minus the smallest margin."""
+"""Risk of LPBoost: the maximum of linear functions, minus the smallest margin."""
 
 from functools import cached_property
 from typing import Any
@@ -14,12 +14,12 @@ Floats = NDArray[np.float64]
 
 
 class LPBoostProblem:
-    r"""The largest of linear functions: minus the smallest margin, in boosting.
+    r"""Maximum of linear functions: in boosting, minus the smallest margin.
 
     .. math:: R(w) = \max_i \langle u_i, w \rangle
 
-    With rows ``u_i = -y_i h(x_i)`` for the answers h of weak learners and weights on
-    the simplex this is LPBoost; a risk may be negative.
+    With rows ``u_i = -y_i h(x_i)`` for predictions h of weak learners, and weights on
+    the simplex, this is LPBoost. The risk may be negative.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class LPBoostProblem:
         self.num_weights = int(self.U.shape[1])
 
     def __len__(self) -> int:
-        """1: the maximum is of all rows together."""
+        """Return 1: the maximum over all rows is the only example."""
         return 1
 
     @cached_property
@@ -58,14 +58,14 @@ class LPBoostProblem:
         return arrays.checksum(*list_arrays(self.U))
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The largest ``<u_i, w>``, and its row as a subgradient."""
+        """Maximum of ``<u_i, w>``, and its row as a subgradient."""
         z = np.asarray(self.U @ w)
         one_hot = np.zeros(len(z))
         one_hot[int(z.argmax())] = 1.0
         return float(z.max()), np.asarray(self._UT @ one_hot)
 
     def diameter(self, smoothing: str = "entropy") -> float:
-        """D: ``log t`` for ``"entropy"``, the only one."""
+        """D of ``R - mu D <= R_mu <= R``: ``log t`` for ``"entropy"``."""
         checks.require_choice("smoothing", smoothing, ("entropy",))
         return float(np.log(self.U.shape[0]))
 
@@ -89,5 +89,5 @@ class LPBoostProblem:
         return *self.smoothed_risk(w, mu, smoothing), 0.0
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
-        """The smoothed risk at mu = 1, which is as smooth as it is."""
+        """Smoothed risk at mu = 1, as a smooth objective."""
         return self.smoothed_risk(w, 1.0)

@@ -71,7 +71,7 @@ class LinearProblem(Protocol):
     def __len__(self) -> int: ...
 
     def worst(self, i: int, w: Weights) -> Corner:
-        """An output of example i with the largest ``loss - <w, psi>``."""
+        """Return an output of example i with the largest ``loss - <w, psi>``."""
 
 
 @runtime_checkable
@@ -92,11 +92,11 @@ class TopKLinearProblem(LinearProblem, Protocol):
     """
 
     def worst_few(self, i: int, w: Weights, k: int) -> Sequence[Corner]:
-        """The k outputs of largest ``loss - <w, psi>``, or all if they are fewer."""
+        """Return the k outputs of largest ``loss - <w, psi>``, or all if fewer."""
 
 
 class CallbackProblem:
-    r"""A linear structured SVM over outputs that a Python function searches.
+    r"""Linear structured SVM with a max oracle in Python.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2
         + \tfrac{1}{n} \sum_i \max_y L_i(y) - \langle w, \psi_i(y) \rangle
@@ -118,7 +118,7 @@ class CallbackProblem:
     batch_oracle
         ``batch_oracle(rows, w)`` returns a list with the result of ``max_oracle`` for
         each example in ``rows``, a list of ints. :class:`BCFW` with a ``batch_size``
-        calls it. By default the oracle is called for one example after the other.
+        calls it. None: ``max_oracle`` is called for each example.
     sparse
         If True, psi is a scipy CSR matrix ``(1, num_weights)``. The cost of a step is
         then its number of entries.
@@ -194,8 +194,7 @@ class CallbackProblem:
         """Call ``topk_oracle`` for example i and validate its results."""
         if self.topk_oracle is None:
             raise TypeError(
-                "topk_oracle: expected topk_oracle(i, w, k), but this CallbackProblem"
-                " was made without"
+                "topk_oracle: expected a function topk_oracle(i, w, k), got None"
             )
         results = self.topk_oracle(i, w, k)
         if not 1 <= len(results) <= k:
@@ -249,7 +248,7 @@ class CallbackProblem:
         return v * scale, float(np.mean(losses)), float(np.mean(hinges))
 
     def primal(self, w: Weights, lam: float) -> float:
-        """The objective at w; ``lam > 0``."""
+        """Objective at w; ``lam > 0``."""
         lam = checks.as_positive("lam", lam)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
 
@@ -280,9 +279,11 @@ class CallbackProblem:
                     for corner, x in zip(corners, psi, strict=True)
                 ]
             )
+            # kernels and ``smoothed_max`` expect the largest first
             order = np.argsort(-z, kind="stable")
             # sums over the top k outputs only: exact if all others have weight 0
             value, u = smoothed_max(z[order], mu)
+            # smoothed_max smooths from above by mu / 2 at most: subtract it
             total += value - mu / 2
             for weight, j in zip(u, order, strict=True):
                 add(gradient, psi[j] * -weight)
@@ -321,14 +322,14 @@ class BatchLinearProblem(LinearProblem, Protocol):
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
 
     def primal(self, w: Weights, lam: float) -> float:
-        """The objective at w."""
+        """Objective at w."""
 
     def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge, and a subgradient."""
 
 
 def as_batch_linear_problem(problem: LinearProblem) -> Any:
-    """Return a problem with the methods of :class:`WholeProblem`."""
+    """Return a problem with the methods of ``BatchLinearProblem``."""
     if isinstance(problem, BatchLinearProblem):
         return problem
     if not isinstance(problem, LinearProblem):

@@ -37,8 +37,8 @@ class ChainProblem:
     Parameters
     ----------
     features
-        ``(positions, features)``, with the positions of all sequences one below the
-        other, dense or a scipy sparse matrix. float32 is kept, all other dtypes become
+        ``(positions, features)``, with the positions of all sequences concatenated,
+        dense or a scipy sparse matrix. float32 is kept, all other dtypes become
         float64.
     labels
         ``(positions,)``: integers from 0 to ``num_labels - 1``.
@@ -70,9 +70,9 @@ class ChainProblem:
     Raises
     ------
     ValueError
-        For shapes, values and indices that do not fit; the message says where.
+        For inconsistent shapes, values or indices; the message names the place.
     TypeError
-        For features that are no matrix of numbers, and labels that are no integers.
+        If features are not a matrix of numbers, or labels not integers.
 
     Notes
     -----
@@ -122,12 +122,12 @@ class ChainProblem:
             labels,
             sequence_offsets,
             _rows.as_cost_matrix(cost, label_count),
-            _rows.as_cost_scale(cost_scale, len(sequence_offsets) - 1),
+            _rows.as_cost_scales(cost_scale, len(sequence_offsets) - 1),
             checks.as_bool("boundaries", boundaries),
             _rows.as_loss_scale(loss_scale, len(sequence_offsets) - 1),
         )
         if not checks.as_bool("all_pairs", all_pairs):
-            self.seen = self._find_observed_pairs()
+            self.seen = self._find_observed_weights()
 
     @classmethod
     def from_sequences(
@@ -178,6 +178,7 @@ class ChainProblem:
         self.loss_scale = loss_scale
         self.num_labels = S = len(cost)
         # weights of a feature are one row, padded to whole SIMD registers
+        # loads and stores of a row then need no remainder loop
         self.row_width = P = round_up_to_lanes(S, np.float64)
         d = self.num_features
         # costs of padded labels are -inf, so that maxima and sums exclude them
@@ -257,7 +258,7 @@ class ChainProblem:
         rows = np.flatnonzero(is_used) * self.row_width
         return (rows[:, None] + np.arange(self.num_labels)).ravel()
 
-    def _find_observed_pairs(self) -> NDArray[np.int64]:
+    def _find_observed_weights(self) -> NDArray[np.int64]:
         """Indices, in padded weights, of pairs that occur where ``loss_scale > 0``."""
         s, P, lengths = self.sequences, self.row_width, np.diff(self.offsets)
         has_loss = np.repeat(self.loss_scale > 0, lengths)
@@ -345,7 +346,7 @@ class ChainProblem:
         return hinges
 
     def primal(self, w: Weights, lam: float) -> float:
-        """The objective at w; ``lam > 0``."""
+        """Objective at w; ``lam > 0``."""
         lam = checks.as_positive("lam", lam)
         w = self._check_weights(w)
         largest = float(np.abs(w).max())
@@ -400,7 +401,7 @@ class ChainProblem:
     ) -> tuple[float, Weights, float]:
         """Result of ``smoothed_risk``, and the expected cost: a tangent at 0.
 
-        ``<v, slope>`` and the expected cost are at most the risk at any v.
+        ``<v, gradient>`` plus the expected cost is at most the risk at any v.
         """
         require_smoothing(smoothing, mu, k)
         kernel_loss, num_outputs = (
@@ -416,6 +417,7 @@ class ChainProblem:
             w, kernel_loss, float(mu), num_outputs, marginal_buffers=marginal_buffers
         )
         table = s.costs.reshape(-1, s.P)
+        # -inf times a marginal of 0 is NaN: padded labels cost 0 here
         costs = np.where(np.isfinite(table), table, 0.0)[s.labels]
         # node_marginals have 1 subtracted at gold labels, whose cost is 0
         expected_costs = (node_marginals * costs).sum(1)
@@ -425,6 +427,7 @@ class ChainProblem:
     def has_more_outputs(self, k: int) -> bool:
         """Whether a sequence has more than k outputs."""
         longest = int(np.diff(self.offsets).max(initial=0))
+        # k labels at most matter: avoid a huge power
         return bool(self.num_labels ** min(longest, k) > k)
 
     def diameter(self, smoothing: str = "entropy") -> float:
@@ -432,11 +435,13 @@ class ChainProblem:
         require_smoothing(smoothing, 1.0, 1)
         if smoothing == "l2":
             return 0.5 * float(self.loss_scale.mean())
+        # entropy: log of the number of labellings, T log S
         words = float((self.loss_scale * np.diff(self.offsets)).mean())
         return words * float(np.log(self.num_labels))
 
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
+        # for batch Frank-Wolfe: scale 1 / (lambda n) gives w_s of algorithm 8
         s, n = self.sequences, len(self.offsets) - 1
         v, losses, hinges = np.zeros(self.flat_size), np.empty(n), np.empty(n)
         add_subgradients(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
@@ -584,6 +589,7 @@ class ChainProblem:
     @cached_property
     def _magnitude_exponents(self) -> tuple[int, int]:
         """Upper bounds of log2 of the sum of all features, and of all costs."""
+        # number of summands: entries, and three scores of transitions or boundaries
         count = len(self.values) + 3 * len(self.labels) + 1
         features = max(_max_exponent(self.values), 1) + count.bit_length()
         costs = _max_exponent(self.cost) + _max_exponent(self.cost_scale)

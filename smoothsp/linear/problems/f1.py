@@ -16,14 +16,14 @@ Floats = NDArray[np.float64]
 
 
 class F1Problem:
-    r"""The structural hinge of 1 - F1, where all labels of the set are one output.
+    r"""Structural hinge of 1 - F1, with the labelling of the whole set as output.
 
     .. math:: R(w) = \max_{y' \in \{-1, 1\}^n} \ell(b, c)
         + \tfrac1n \sum_i (y'_i - y_i) \langle x_i, w \rangle, \qquad
         \ell(b, c) = \frac{b + c}{2 n_+ - b + c}
 
-    with b positives that y' labels as negative, c negatives that it labels as positive,
-    and :math:`\ell` 1 minus the F1 of the positive class.
+    with b false negatives and c false positives of y'. :math:`\ell` is 1 minus the F1
+    of the positive class.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ class F1Problem:
     -----
     The set is the only example. ``risk`` sorts the scores and compares all contingency
     tables in O(n log n + n_+ n_-) time and O(n) memory. ``smoothed_risk`` is a dynamic
-    programme over all 2^n labellings in O(n^2) time and O(n) memory, in numbers with
-    exponents of their own. The probability of each flip follows from the counts of
-    flips, by the direction of the recurrence in which errors shrink.
+    programme over all 2^n labellings in O(n^2) time and O(n) memory, on numbers with
+    separate exponents. The probability of each flip follows from the distribution of
+    the number of flips, by the stable direction of the recurrence.
 
     Source: Joachims, "A Support Vector Method for Multivariate Performance Measures",
     algorithm 2; Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by
@@ -68,7 +68,7 @@ class F1Problem:
         self.num_weights = int(self.X.shape[1])
 
     def __len__(self) -> int:
-        """One example: the whole set."""
+        """Return 1: the whole set is one example."""
         return 1
 
     @cached_property
@@ -99,7 +99,7 @@ class F1Problem:
         ]
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The hinge, and a subgradient."""
+        """Structural hinge at w, and a subgradient."""
         gains = self._flip_gains(w)
         classes = self._sort_classes_by_gain(gains)
         # for a given number of flips in a class, flipping those of largest gain is best
@@ -125,7 +125,9 @@ class F1Problem:
         mu
             Strength, positive, in units of the loss.
         smoothing
-            ``"entropy"``; ``k`` has no part in it.
+            ``"entropy"``.
+        k
+            Ignored.
         """
         return self.smoothed_tangent(w, mu, smoothing, k)[:2]
 
@@ -134,7 +136,7 @@ class F1Problem:
     ) -> tuple[float, Floats, float]:
         """Result of ``smoothed_risk``, and the expected loss: a tangent at 0.
 
-        ``<v, slope>`` and the expected loss are at most the risk at any v.
+        ``<v, gradient>`` plus the expected loss is at most the risk at any v.
         """
         mu = checks.as_positive("mu", mu)
         self._require_entropy(smoothing)
@@ -144,7 +146,9 @@ class F1Problem:
         with np.errstate(over="ignore"):
             scaled_gains = gains / mu
         if not np.isfinite(scaled_gains).all():
-            raise ValueError(f"mu: expected one by which scores can be divided: {mu}")
+            raise ValueError(
+                f"mu: expected a number by which scores can be divided, got {mu}"
+            )
         log_weights, weight_ratios = zip(
             *(_flip_count_log_weights(scaled_gains[members]) for members in classes),
             strict=True,
@@ -163,6 +167,7 @@ class F1Problem:
                 scaled_gains[members], ratios, probabilities, flip_probabilities
             )
             flip_weights[members] = flip_probabilities
+        # the constant log 2^n centres the entropy: a bound from below
         value = mu * (float(totals[0]) - len(gains) * math.log(2))
         return value, self._gradient_of_flips(flip_weights), float(totals[1])
 
@@ -172,7 +177,10 @@ class F1Problem:
         return len(self.y) * math.log(2)
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
-        r"""``sum_i log(1 + exp(-2 y_i s_i / n))``: no loss, so samples are apart."""
+        r"""Negative log-likelihood ``sum_i log(1 + exp(-2 y_i s_i / n))``.
+
+        Without the loss, which couples them, samples are independent.
+        """
         gains = self._flip_gains(w)
         value = float(np.logaddexp(0.0, gains).sum())
         return value, self._gradient_of_flips(np.exp(-np.logaddexp(0.0, -gains)))

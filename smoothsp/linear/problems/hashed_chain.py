@@ -51,9 +51,9 @@ class HashedChainProblem(ChainProblem):
     ``hash_with_label``. Weights can therefore be used for other sequences, and in other
     processes.
 
-    Every solver takes this problem. Memory beyond the features is 4 bytes for each
-    label of each different column. Scores are gathered weight by weight, so a visit
-    takes two to three times as long as with :class:`ChainProblem`.
+    All solvers support this problem. Memory beyond the features is 4 bytes per label
+    and distinct column. Scores are gathered weight by weight, so that a visit takes two
+    to three times as long as with :class:`ChainProblem`.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     section 7.1.1. Without signs, unlike Weinberger et al., "Feature Hashing for Large
@@ -86,8 +86,8 @@ class HashedChainProblem(ChainProblem):
             hash_with_label = getattr(features, "hash_with_label", None)
         if hash_with_label is None:
             raise ValueError(
-                "hash_with_label: expected how many weights there are, got None, and"
-                " features of Templates without hash_with_label"
+                "hash_with_label: expected the number of weights, or features of"
+                " Templates with hash_with_label, got neither"
             )
         self.hash_with_label = checks.as_positive_int(
             "hash_with_label", hash_with_label
@@ -197,6 +197,7 @@ class HashedChainProblem(ChainProblem):
         """
         position_of_entry = np.repeat(np.arange(len(self.labels)), np.diff(self.indptr))
         sequence_of_position = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        # collisions add features: |psi| is at most the l1 norm, not the l2 norm
         magnitudes = np.abs(self.values.astype(np.float64))
         with np.errstate(over="ignore"):
             sums = np.bincount(

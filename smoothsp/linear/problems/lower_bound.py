@@ -7,7 +7,7 @@ from smoothsp.linear.problems.callback import CallbackProblem, OracleResult, Wei
 
 
 class LowerBoundProblem(CallbackProblem):
-    r"""The problem that cutting planes solve no faster than their lower bound says.
+    r"""Worst case of cutting planes, at which they attain their lower bound.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + \max(0, \max_{i \le d} 1 + w_i)
 
@@ -36,8 +36,8 @@ class LowerBoundProblem(CallbackProblem):
     --------
     >>> from smoothsp.linear.problems import LowerBoundProblem
     >>> from smoothsp.linear.solvers import BMRM
-    >>> found = BMRM(lam=0.05, tol=0.099).solve(LowerBoundProblem(200))
-    >>> [round(1 / (2 * 0.05 * at.gap)) for at in found.history] == [*range(1, 103)]
+    >>> result = BMRM(lam=0.05, tol=0.099).solve(LowerBoundProblem(200))
+    >>> [round(1 / (2 * 0.05 * at.gap)) for at in result.history] == [*range(1, 103)]
     True
     """
 
@@ -48,6 +48,7 @@ class LowerBoundProblem(CallbackProblem):
             largest = int(w.argmax())
             psi = np.zeros(d)
             if not 1 + w[largest] > 0:
+                # the gold output, with hinge 0
                 return psi, 0.0, d
             psi[largest] = -1
             return psi, 1.0, largest

@@ -34,9 +34,9 @@ class MulticlassProblem(ChainProblem):
     Raises
     ------
     ValueError
-        For shapes, values and indices that do not fit; the message says where.
+        For inconsistent shapes, values or indices; the message names the place.
     TypeError
-        For features that are no matrix of numbers, and labels that are no integers.
+        If features are not a matrix of numbers, or labels not integers.
 
     Notes
     -----
@@ -71,7 +71,7 @@ class MulticlassProblem(ChainProblem):
             labels,
             offsets,
             _rows.as_cost_matrix(cost, count),
-            _rows.as_cost_scale(cost_scale, n),
+            _rows.as_cost_scales(cost_scale, n),
             False,
             _rows.as_loss_scale(loss_scale, n),
         )

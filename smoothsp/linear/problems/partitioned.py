@@ -23,12 +23,12 @@ Weights = NDArray[np.float64]
 
 # Arrays of at least this size are files; smaller ones are sent with each call.
 _MIN_FILE_BYTES = 2**12
-# Parts that a worker keeps open at most; the oldest is closed first.
+# Maximum number of parts that a worker keeps open; the oldest is closed first.
 _MAX_OPEN_PARTS = 64
 
 
 class PartitionedProblem:
-    r"""A problem whose sums over examples are computed by parts, in parallel.
+    r"""Problem whose sums over examples are computed by parts, in parallel.
 
     .. math:: \frac{1}{n} \sum_i f_i(w) = \frac{1}{n} \sum_p n_p
         \cdot \frac{1}{n_p} \sum_{i \in p} f_i(w)
@@ -38,10 +38,10 @@ class PartitionedProblem:
     files once, and workers map them into memory. From then on only weights are sent to
     the workers, and values and gradients back.
 
-    joblib runs the workers: processes of this machine, or whatever backend is chosen
-    around the call, ``with joblib.parallel_config(backend="dask"):`` or ``"ray"``, for
-    a cluster. Results are summed in the order of the parts: their bits do not depend on
-    the number of workers.
+    joblib runs the workers, by default processes of this machine. For a cluster, choose
+    a backend around the call: ``with joblib.parallel_config(backend="dask"):`` or
+    ``"ray"``. Results are summed in the order of the parts, so that they do not depend
+    on the number of workers.
 
     Parameters
     ----------
@@ -121,6 +121,8 @@ class PartitionedProblem:
         """Call a method of each part in a worker; return the results in part order."""
         call_part = joblib.delayed(_call_part)
         calls = (call_part(part, method, arguments) for part in self._parts)
+        # joblib may yield results in any order of completion; ``Parallel`` restores the
+        # order
         return list(joblib.Parallel(n_jobs=self.n_jobs)(calls))
 
     def _mean_over_parts(self, method: str, *arguments: Any) -> ValueAndGradient:
@@ -179,7 +181,7 @@ class PartitionedProblem:
         return np.concatenate(self._map_parts("hinges", w))
 
     def primal(self, w: Weights, lam: float) -> float:
-        """The objective at w; ``lam > 0``."""
+        """Objective at w; ``lam > 0``."""
         lam = checks.as_positive("lam", lam)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
 
@@ -242,6 +244,8 @@ class _ArraysToFilesPickler(pickle.Pickler):
         digest.update(f"{obj.dtype.str} {obj.shape}".encode())
         path = self.folder / f"{digest.hexdigest()}.npy"
         if not path.exists():
+            # written under a temporary name: another worker never maps an incomplete
+            # file
             temp_path = path.with_name(f"{uuid.uuid4().hex}.part")
             with temp_path.open("wb") as file:
                 np.save(file, obj, allow_pickle=False)
@@ -277,6 +281,7 @@ def _call_part(
     """Call a method of a part in a worker, which unpickles the part once."""
     name, content, functions = part
     if name not in _OPEN_PARTS:
+        # a dict keeps the order of insertion: the first key is the oldest part
         while len(_OPEN_PARTS) >= _MAX_OPEN_PARTS:
             del _OPEN_PARTS[next(iter(_OPEN_PARTS))]
         _OPEN_PARTS[name] = _PartUnpickler(content, functions).load()

@@ -22,9 +22,9 @@ Ints = NDArray[np.int64]
 class Parts:
     """Potentials of one kind: a row of features for each part of each example.
 
-    Example i has an array of potentials of shape ``shapes[i]``, and a row of features
-    for each, the last axis fastest. ``features`` has the rows of all examples, one
-    below the other.
+    Example i has an array of potentials of shape ``shapes[i]``, with one row of
+    features per potential, the last axis fastest. ``features`` has the rows of all
+    examples, concatenated.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class Parts:
         Parameters
         ----------
         arrays
-            Dense arrays ``(*axes, features)``, of as many axes each, or scipy CSR
-            matrices ``(parts, features)``, of parts along one axis.
+            Dense arrays ``(*axes, features)`` with equal numbers of axes, or scipy CSR
+            matrices ``(parts, features)`` of parts along one axis.
         states
             As of the class.
         """
@@ -97,7 +97,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Shared:
-    """Potentials that all examples share, each of them a weight.
+    """Potentials shared by all examples; each potential is a weight.
 
     Parameters
     ----------
@@ -128,9 +128,9 @@ class Batch(NamedTuple):
     rows
         ``(batch,)`` int64: indices of the examples, from 0.
     sizes
-        Dict from each kind of :class:`Parts` to the given shapes of these examples,
-        ``(batch,)`` or ``(batch, axes)`` int64. Tensors of potentials are padded with
-        0.
+        Dict from each kind of :class:`Parts` to the shapes of these examples,
+        ``(batch,)`` or ``(batch, axes)`` int64, as in ``shapes``. Tensors of potentials
+        are padded with 0.
 
     Examples
     --------
@@ -238,7 +238,7 @@ class PartScores:
         if self.part_offsets[-1] != len(self.rows.indptr) - 1:
             raise ValueError(
                 f"{argument}: expected a row of features for each of"
-                f" {self.part_offsets[-1]} parts, as shapes say, got"
+                f" {self.part_offsets[-1]} parts in shapes, got"
                 f" {len(self.rows.indptr) - 1}"
             )
 
@@ -280,6 +280,8 @@ class PartScores:
         shape, positions = compute_padded_layout(self.shapes[example_indices])
         rows = self._select_rows(example_indices)
         table = w.reshape(self.rows.columns, self.width)
+        # product in scipy, without padding: only scores are scattered to the padded
+        # tensor
         scores = _as_csr_matrix(rows) @ table
         padded = np.zeros((math.prod(shape), self.width))
         padded[positions] = scores
@@ -302,6 +304,7 @@ class PartScores:
         """Return gradients of examples as sparse (example, weight, value) entries."""
         _, positions = compute_padded_layout(self.shapes[example_indices])
         part_gradients = gradient.numpy().reshape(-1, self.width)[positions]
+        # duplicates stay separate entries: SparseVector.from_entries sums them
         part, state = np.nonzero(part_gradients)
         rows = self._select_rows(example_indices)
         counts = np.diff(self.part_offsets)[example_indices]
@@ -375,8 +378,8 @@ def make_potential_kinds(features: Any) -> list[PotentialKind]:
             )
     if num_examples is None:
         raise ValueError(
-            "features: expected Parts of at least one kind, which say how many examples"
-            " there are"
+            "features: expected Parts of at least one kind, which determine the number"
+            " of examples"
         )
     if not num_examples:
         raise ValueError("features: expected at least one example, got none")

@@ -14,14 +14,14 @@ Floats = NDArray[np.float64]
 
 
 class ROCAreaProblem:
-    r"""The structural hinge of 1 - ROC area, where all orders of the set are outputs.
+    r"""Structural hinge of 1 - ROC area, with the order of the whole set as output.
 
     .. math:: R(w) = \frac{1}{n_+ n_-} \sum_{y_i = 1} \sum_{y_j = -1}
         c_i c_j [1 - \langle x_i - x_j, w \rangle]_+
 
-    is the mean hinge of pairs. The share of pairs in the wrong order is 1 minus the
-    area, and at most R. The sums of c over the two classes are :math:`n_+` and
-    :math:`n_-`.
+    is the mean hinge of pairs. The fraction of pairs in the wrong order is 1 minus the
+    area, and at most R. :math:`n_+` and :math:`n_-` are the sums of c over the two
+    classes.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class ROCAreaProblem:
 
     # in messages
     called = "X"
-    # the default of AGM
+    # default smoothing of AGM
     smoothing = "l2"
 
     def __init__(self, X: Any, y: Any, *, weights: Any = None) -> None:
@@ -70,7 +70,7 @@ class ROCAreaProblem:
         self.num_weights = int(self.X.shape[1])
 
     def __len__(self) -> int:
-        """One example: the whole set."""
+        """Return 1: the whole set is one example."""
         return 1
 
     @cached_property
@@ -81,7 +81,7 @@ class ROCAreaProblem:
         )
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The mean hinge of pairs, and a subgradient."""
+        """Mean hinge of pairs, and a subgradient."""
         return self._pairwise_hinge(w, 0.0)[:2]
 
     def smoothed_risk(
@@ -94,10 +94,12 @@ class ROCAreaProblem:
         w
             ``(num_weights,)``.
         mu
-            Width, positive: the hinge of a pair that is z short of the margin is
-            :math:`z^2 / (2 \mu)` for z up to mu, and :math:`z - \mu / 2` from there.
+            Width, positive. The smoothed hinge of a pair with margin deficit z is
+            :math:`z^2 / (2 \mu)` for z from 0 to mu, and :math:`z - \mu / 2` beyond.
         smoothing
-            ``"l2"``; ``k`` has no part in it.
+            ``"l2"``.
+        k
+            Ignored.
         """
         return self.smoothed_tangent(w, mu, smoothing)[:2]
 
@@ -106,7 +108,7 @@ class ROCAreaProblem:
     ) -> tuple[float, Floats, float]:
         """Result of ``smoothed_risk``, and the mean of its dual variables.
 
-        ``<v, slope>`` and this mean are at most the risk at any v.
+        ``<v, gradient>`` plus this mean is at most the risk at any v.
         """
         checks.require_choice("smoothing", smoothing, ("l2",))
         return self._pairwise_hinge(w, checks.as_positive("mu", mu))
@@ -143,6 +145,8 @@ class ROCAreaProblem:
             self._class_weights[1][negative_order],
         )
         values, gradient_a = _pairwise_hinge_sums(a, b, weights_of_b, mu)
+        # the pair sums are symmetric under a -> -b: reversal restores the ascending
+        # order
         gradient_b = _pairwise_hinge_sums(-b[::-1], -a[::-1], weights_of_a[::-1], mu)[
             1
         ][::-1]

@@ -62,9 +62,9 @@ class StructureProblem(StructureRiskMixin):
 
     Potentials are linear in the weights: products of weights with features of parts, or
     the weights themselves. You can use any structure of ``smoothsp.oracles``, or your
-    own. The features ``phi`` of an output come from the gradient of ``score(y)``.
-    Features stay sparse. A structure holds many examples at once if the solver takes
-    them in batches.
+    own. The features ``phi`` of an output are the gradient of ``score(y)`` in the
+    weights. Features stay sparse. A structure holds many examples at once if the solver
+    processes them in batches.
 
     Parameters
     ----------
@@ -91,10 +91,10 @@ class StructureProblem(StructureRiskMixin):
     Raises
     ------
     ValueError
-        For shapes, values and outputs that do not fit; the message says where.
+        For inconsistent shapes, values or outputs; the message names the place.
     TypeError
-        For features that are no matrices of numbers, outputs that are no integers, and
-        a ``build`` that is no function.
+        If features are not matrices of numbers, outputs not integers, or ``build`` not
+        a function.
 
     Notes
     -----
@@ -151,7 +151,7 @@ class StructureProblem(StructureRiskMixin):
             kind for kind in self.kinds if isinstance(kind, PartScores)
         ]
         num_examples = len(self._part_scores[0].shapes)
-        self.cost_scale = _rows.as_cost_scale(cost_scale, num_examples)
+        self.cost_scale = _rows.as_cost_scales(cost_scale, num_examples)
         self._outputs = None if y is None else Outputs.from_list(y, num_examples)
         self._weight_offsets = np.cumsum(
             [0, *(kind.num_weights for kind in self.kinds)]
@@ -234,6 +234,7 @@ class StructureProblem(StructureRiskMixin):
         self, w: Weights | LazyCombination, example_indices: Ints
     ) -> _PreparedBatch:
         potentials = self._compute_potentials(w, example_indices)
+        # leaf tensors: the chain rule through the sparse features is applied in scipy
         leaves = [x.requires_grad_() for x in potentials.values()]
         structure = build_structure(
             self.build, potentials, self._make_batch(example_indices)
@@ -257,6 +258,7 @@ class StructureProblem(StructureRiskMixin):
         begin, largest = 0, 1
         for end, size in enumerate(sizes.tolist()):
             largest = max(largest, size)
+            # a chunk is padded to its largest example
             if end > begin and (end + 1 - begin) * largest > _MAX_CHUNK_SIZE:
                 yield indices[begin:end]
                 begin, largest = end, max(size, 1)
@@ -315,6 +317,8 @@ class StructureProblem(StructureRiskMixin):
         if outputs is None:
             with torch.no_grad():
                 outputs = augmented.decode()[1]
+        # autograd of the score differentiates through the fixed outputs, not through
+        # decode
         hinges = augmented.score(outputs) - batch.structure.score(batch.y)
         gradients = compute_gradients(hinges, [*batch.potentials, cost])
         # scores are linear in the costs: gradient times cost is the cost of an output
@@ -376,11 +380,12 @@ class StructureProblem(StructureRiskMixin):
                 batch = self._prepare(w, chunk)
                 augmented = batch.structure.augment(self._compute_costs(batch))
                 chunk_hinges = augmented.decode()[0] - batch.structure.score(batch.y)
+            # rounding can make the hinge of the gold output slightly negative
             hinges[chunk] = chunk_hinges.clamp(min=0).numpy()
         return hinges
 
     def primal(self, w: Weights, lam: float) -> float:
-        """The objective at w; ``lam > 0``."""
+        """Objective at w; ``lam > 0``."""
         lam = checks.as_positive("lam", lam)
         w = self._check_weights(w)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
@@ -446,6 +451,7 @@ class StructureProblem(StructureRiskMixin):
         """Return losses of the examples ``rows`` and the sparse gradient of each."""
         w, losses_of_chunks, gradients = self._check_weights(w), [], []
         has_shared = len(self._part_scores) < len(self.kinds)
+        # autograd sums gradients of shared potentials over a batch: one example each
         for chunk in rows[:, None] if has_shared else self._iter_chunks(rows):
             batch = self._prepare(w, chunk)
             chunk_losses, chunk_gradients = self._losses_and_gradients(
@@ -536,6 +542,7 @@ class StructureProblem(StructureRiskMixin):
             values.append(value)
         example, column = np.concatenate(examples), np.concatenate(columns)
         value = np.concatenate(values)
+        # stable: equal columns are summed in a fixed order, for reproducible bits
         order = np.argsort(example, kind="stable")
         bounds = np.searchsorted(example[order], np.arange(len(example_indices) + 1))
         return [

@@ -1,4 +1,4 @@
-"""Block-coordinate Frank-Wolfe for structured SVMs, with gap sampling and its kin."""
+"""Block-coordinate Frank-Wolfe: gap sampling, pairwise and away steps, caching."""
 
 from typing import Any
 
@@ -132,6 +132,7 @@ class BCFW:
             uses_cache=uses_cache,
             cache_local=checks.as_positive("cache_local", cache_local),
             cache_global=checks.as_positive("cache_global", cache_global),
+            # Without a cache, exactly the outputs with weight are stored.
             cache_size=cache_size if uses_cache else run_monitor.NO_CACHE_LIMIT,
             averages=checks.as_bool("averaging", averaging),
             lower=lower,
@@ -209,6 +210,8 @@ class _BCFWRun(DualPasses):
         return float(self.engine.dual)
 
     def certify(self) -> tuple[float, float, float]:
+        # Sum of the estimates that gap sampling used, before the certificate replaces
+        # them.
         self.estimated_gap = self.estimate()
         return super().certify()
 

@@ -176,7 +176,7 @@ class CasimirSVRG:
 def estimate_example_smoothness(
     objective: AnyObjective, seed: int
 ) -> tuple[float, int]:
-    """Estimate the smoothness of losses of single examples at w = 0.
+    """Estimate the smoothness of the losses of single examples at w = 0.
 
     Returns the estimate and the number of oracle calls.
     """
@@ -199,6 +199,8 @@ def estimate_example_smoothness(
                 objective.problem.subset(example), objective.loss, objective.lam
             )
             value = example_objective.gradient(flat, mu, gradient)[0]
+        # A loss with this value and gradient, affine in w: autograd never enters the
+        # oracle.
         loss = value + (w - w.detach()) @ torch.from_numpy(gradient)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
@@ -245,6 +247,7 @@ class _CasimirRun:
             )
         kappa = self.schedule.kappa_at(1)
         curvature = solver.lam + kappa
+        # Step 1 / (L + lambda + kappa): the smoothness of the terms of the subproblem.
         self.rate = 1 / (L + curvature) if is_const else solver.rate
         if self.rate * curvature >= 1:
             raise ValueError(
@@ -259,6 +262,7 @@ class _CasimirRun:
 
     @property
     def calls(self) -> int:
+        # One call per example for the full gradient of an epoch, one for its n steps.
         epochs = self.solver.inner_passes * self.outer_state.k
         return (
             2 * epochs + self.outer_state.restarts
@@ -290,6 +294,7 @@ class _CasimirRun:
             x = run_svrg_epoch(self.objective, start, order, self.rate, mu, kappa, z)
         alpha_next = schedules.next_alpha(alpha, kappa, kappa_next, lam)
         beta = schedules.extrapolation(alpha, alpha_next, kappa, kappa_next, lam)
+        # Eq. (28); w is still w_{k-1}.
         z_next = x + beta * (x - w)
         # Other warm starts do not use z_{k-1}: store no second vector.
         previous_z = z if self.solver.warm_start in EXTRAPOLATED else z_next
@@ -303,11 +308,15 @@ class _CasimirRun:
             return w
         if self.solver.warm_start == "prox-center":
             return z
+        # The start of section 7.3.1: the minimiser of the quadratic terms moves with
+        # the centre from z_{k-2} to z_{k-1} by kappa / (kappa + lambda) times the
+        # difference.
         return w + kappa / (kappa + self.solver.lam) * (z - previous_z)
 
     def _has_objective_increased(self, start: Snapshot) -> bool:
         """Whether the objective exceeds that at the start of the previous iteration."""
         previous_objective = self.outer_state.start_objective
+        # Near the minimum rounding alone would restart the extrapolation.
         rounding = np.finfo(np.float64).eps * abs(previous_objective)
         return (
             previous_objective < math.inf

@@ -31,7 +31,7 @@ _RELATIVE_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 class CoordinateDescent:
-    r"""The elastic net of a :class:`LeastSquaresProblem`, one weight after the other.
+    r"""Coordinate descent for the elastic net of a :class:`LeastSquaresProblem`.
 
     .. math:: P(w) = \tfrac1n \|y - X w\|^2 + l_1 \|w\|_1 + \tfrac{\lambda}{2} \|w\|^2
 
@@ -40,19 +40,20 @@ class CoordinateDescent:
     lam
         lambda, at least 0.
     l1
-        Strength of the absolute values, at least 0; one of both is positive.
+        Strength of the absolute values, at least 0. ``lam`` or ``l1`` must be positive.
     products
-        If True, store products of all features, ``(features, features)`` numbers. A
-        weight that moves then costs O(features), and all others nothing. By default the
-        products are stored if they are no more numbers than X, and cost at most a
-        hundred sweeps.
+        If True, store the Gram matrix of the features, ``(features, features)``. A
+        weight that changes then costs O(features), and a weight that does not change
+        costs nothing. None: True if the matrix has at most as much memory as X and
+        costs at most a hundred sweeps.
     tol
         The gap at which to stop, >= 0.
     certify_every
         Passes between certificates; each costs two products with X.
     max_passes, max_seconds, callback, progress
-        As in :class:`BCFW`. A pass is a sweep over all features, and then some over
-        those whose weight is not 0; ``oracle_calls`` counts n for each sweep.
+        As in :class:`BCFW`. A pass is a sweep over all features, followed by sweeps
+        over the features with nonzero weights. ``oracle_calls`` counts n for each
+        sweep.
 
     Notes
     -----
@@ -91,7 +92,7 @@ class CoordinateDescent:
         self.lam = checks.as_nonnegative("lam", lam)
         self.l1 = checks.as_nonnegative("l1", l1)
         if not (self.lam or self.l1):
-            raise ValueError("lam: expected a positive number where l1 is 0, got 0")
+            raise ValueError("lam: expected a positive number if l1 is 0, got 0")
         if products is not None:
             products = checks.as_bool("products", products)
         self.products = products
@@ -111,7 +112,7 @@ class CoordinateDescent:
         Parameters
         ----------
         problem
-            What to solve; dense features are copied to sparse columns where products
+            Problem to solve. Dense features are copied to sparse columns if products
             are not stored.
         start
             A solution, or weights, to start from; by default 0.
@@ -146,8 +147,10 @@ class CoordinateDescent:
 def _should_store_products(X: Any) -> bool:
     n, d = X.shape
     if not sparse.issparse(X):
-        # Dense products run in BLAS, which is limited by arithmetic alone.
+        # X'X costs as many operations as d / 2 sweeps; BLAS is assumed
+        # to be ten times as fast per operation.
         return bool(d <= min(n, 10 * _GRAM_COST_SWEEPS))
+    # Row i adds length_i^2 / 2 products; float64, as squares overflow int32.
     lengths = np.diff(X.indptr).astype(np.float64)
     return bool(d * d <= X.nnz and lengths @ lengths <= 2 * _GRAM_COST_SWEEPS * X.nnz)
 
@@ -242,7 +245,8 @@ class _CoordinateDescentRun(Solver):
         mean_squared_residual = float(residual @ residual) / len(residual)
         quadratic_terms = mean_squared_residual + lam / 2 * float(w @ w)
         primal = quadratic_terms + l1 * float(np.abs(w).sum())
-        # Dual variables 2/n (y - X w), and their largest feasible multiple.
+        # Dual variables 2/n (y - X w), scaled by the maximiser of the dual along them,
+        # clipped to the largest feasible multiple: |X' theta - lambda w| <= l1.
         dual_linear_term, correlations = (
             self.scale * float(residual @ y),
             self.scale * self.problem._XT @ residual,
@@ -260,6 +264,8 @@ class _CoordinateDescentRun(Solver):
         )
         lower_bound = scale * dual_linear_term - scale**2 * quadratic_terms
         if lam:
+            # With lambda > 0 every residual is feasible: sum_j [|x_j' theta| - l1]_+^2
+            # / (2 lambda).
             excess = np.maximum(np.abs(correlations) - l1, 0.0)
             lower_bound = max(
                 lower_bound,

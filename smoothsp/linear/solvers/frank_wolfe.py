@@ -145,6 +145,8 @@ class _FrankWolfeRun(Solver):
         v, ell = self.dual_state
         step = vertex_w - v
         curvature = self.lam * float(np.dot(step, step))
+        # Line search for the minimum of a parabola: slope -gap, curvature lambda |w_s -
+        # v|^2.
         gamma = min(max(gap / curvature, 0.0), 1.0) if curvature > 0 else 0.0
         self.dual_state = v + gamma * step, ell + gamma * (vertex_ell - ell)
         self.vertex = None
@@ -154,6 +156,8 @@ class _FrankWolfeRun(Solver):
 
     def bound(self) -> float:
         (v, ell), w = self.dual_state, self.weights()
+        # With bounds, the duals determine v and w = clip(v): f = lambda (<v, w> - |w|^2
+        # / 2) - l of appendix H, which is lambda |w|^2 / 2 - l without bounds.
         return ell - self.lam * float(np.dot(v, w) - np.dot(w, w) / 2)
 
     def certify(self) -> tuple[float, float, float]:

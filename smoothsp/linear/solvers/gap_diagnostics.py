@@ -1,4 +1,4 @@
-"""Diagnostics of the estimated gaps that drive gap sampling."""
+"""Diagnostics of the estimated gaps used by gap sampling."""
 
 import math
 
@@ -14,8 +14,8 @@ def staleness(record: Certificate) -> float:
     .. math:: \frac{\sum_i g_i}{\sum_i \hat g_i}
 
     The estimate :math:`\hat g_i` is the gap of example i at its last oracle call. The
-    gaps are those that the certificate has just found. Gap sampling picks the wrong
-    examples where it is far from 1: choose a smaller ``refresh_every``.
+    exact gap :math:`g_i` is that of the certificate. If the ratio is far from 1, gap
+    sampling prefers the wrong examples: choose a smaller ``refresh_every``.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ def staleness(record: Certificate) -> float:
     >>> import numpy as np
     >>> from smoothsp.linear.problems import MulticlassProblem
     >>> from smoothsp.linear.solvers import BCFW
-    >>> problem, found = MulticlassProblem(np.eye(3), [0, 1, 2]), []
-    >>> def look(record):
-    ...     found.append(staleness(record))
-    >>> _ = BCFW(lam=0.1, refresh_every=2, max_passes=4, callback=look).solve(problem)
-    >>> len(found)
+    >>> problem, ratios = MulticlassProblem(np.eye(3), [0, 1, 2]), []
+    >>> def store(record):
+    ...     ratios.append(staleness(record))
+    >>> _ = BCFW(lam=0.1, refresh_every=2, max_passes=4, callback=store).solve(problem)
+    >>> len(ratios)
     2
     """
     state = record.state
@@ -65,17 +65,17 @@ def nonuniformity(numbers: ArrayLike) -> float:
 
     .. math:: \chi(x) = \sqrt{n} \, \frac{\|x\|_2}{\|x\|_1}
 
-    1 if all are equal, :math:`\sqrt n` if one has everything. With exact gaps g and
-    curvatures C of the examples, gap sampling improves the bound of the rate over
-    uniform sampling :math:`\chi(g)^3 / \chi(C)` times.
+    1 if all terms are equal, :math:`\sqrt n` if a single term is not 0. With exact gaps
+    g and curvatures C of the examples, the rate bound of gap sampling is
+    :math:`\chi(g)^3 / \chi(C)` times as good as that of uniform sampling.
 
     Parameters
     ----------
     numbers
-        ``(n,)``: at least 0, one of them above. Gaps of examples are
-        ``record.state["estimates"]`` in a callback of :class:`BCFW`. Curvatures are at
-        most :math:`4 R_i^2 / (\lambda n^2)`. R is the largest norm of the features of
-        an output less those of the gold one.
+        ``(n,)``, >= 0 and not all 0. Gaps of examples are ``record.state["estimates"]``
+        in a callback of :class:`BCFW`. Curvatures are at most
+        :math:`4 R_i^2 / (\lambda n^2)` with :math:`R_i = \max_y \|\psi_i(y)\|`, the
+        largest norm of the gold features minus those of an output.
 
     Raises
     ------
@@ -94,15 +94,14 @@ def nonuniformity(numbers: ArrayLike) -> float:
     """
     x = np.asarray(numbers, dtype=np.float64)
     if x.ndim != 1 or not len(x):
-        raise ValueError(f"numbers: expected one or more in a row, got shape {x.shape}")
+        raise ValueError(f"numbers: expected shape (n,) with n > 0, got {x.shape}")
     is_invalid = ~((x >= 0) & (x < np.inf))
     if is_invalid.any():
         i = int(is_invalid.argmax())
-        raise ValueError(
-            f"numbers: expected finite ones of at least 0, got {x[i]} at {i}"
-        )
+        raise ValueError(f"numbers: expected finite numbers >= 0, got {x[i]} at {i}")
     largest = float(x.max())
     if not largest:
-        raise ValueError("numbers: expected one above 0, got zeros only")
+        raise ValueError("numbers: expected at least one above 0, got only zeros")
+    # chi does not depend on the scale; squares of large numbers would overflow.
     x = x / largest
     return float(math.sqrt(len(x)) * np.sqrt(np.dot(x, x)) / x.sum())

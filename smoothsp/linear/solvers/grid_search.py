@@ -91,6 +91,7 @@ def grid_search(
             "lams: expected a sequence of positive numbers, got"
             f" {checks.short_repr(lams)}"
         )
+    # Proposition 1 needs a falling lambda.
     values = sorted((checks.as_positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")
@@ -149,7 +150,7 @@ class _GridRun(PointRun):
                 _decrease_lambda(self.dual_point, lam, self.warm_start)
         return True
 
-    def _make_point(self) -> PathPoint:
+    def _accept_point(self) -> PathPoint:
         dual_point = self.dual_point
         point = PathPoint(
             lam=self.values[self.index],

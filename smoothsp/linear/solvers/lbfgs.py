@@ -44,11 +44,11 @@ class LBFGS:
 
     Notes
     -----
-    With a smoothed hinge, certificates cost a call an example for ``primal``. The
-    weights of features that do not occur, and of pairs that
-    ``all_pairs=False`` excludes, stay 0. If they are at least a quarter of all weights,
-    they take no memory in the pairs. A budget that ends within a line search returns
-    the iterate before it, and a resumed run repeats that search.
+    With a smoothed hinge, certificates cost one call per example for ``primal``. The
+    weights of features that do not occur, and of pairs that ``all_pairs=False``
+    excludes, stay 0. If they are at least a quarter of all weights, difference pairs
+    omit them. If a budget is used up within a line search, the iterate before it is
+    returned, and a resumed run repeats that search.
 
     Source: Liu and Nocedal, "On the limited memory BFGS method for large scale
     optimization" (1989); steps by ``scipy.optimize.line_search``.
@@ -95,7 +95,7 @@ class LBFGS:
         Parameters
         ----------
         problem
-            What to solve; a :class:`CallbackProblem` with ``"hinge-l2"``.
+            Problem to solve; a :class:`CallbackProblem` needs ``"hinge-l2"``.
         start
             A solution, or weights, to start from.
         resume
@@ -164,7 +164,7 @@ class _LBFGSRun:
     def begin(self, x: Floats) -> None:
         """Set the iterate to x, without evaluating it."""
         self.iterate = Iterate(x, math.nan, np.zeros(len(x)), (), ())
-        # passes, certificates and oracle calls for these at ``at``
+        # Passes, certificates, and oracle calls of certificates at ``iterate``.
         self.counts_at_iterate = (0, 0, 0)
         self.certificate_oracle_calls = 0
 
@@ -259,6 +259,7 @@ class _LBFGSRun:
         else:
             self._scatter(x)
             mean, _, _ = objective.gradient(self.padded_w, mu, self.gradient_buffer)
+            # mode="clip" writes into ``out`` directly; the default "raise" buffers it.
             np.take(self.gradient_buffer, self.used_weights, out=gradient, mode="clip")
         if len(x):  # BLAS fails on empty vectors
             daxpy(x, gradient, a=objective.lam)

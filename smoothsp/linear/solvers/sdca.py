@@ -19,7 +19,7 @@ from smoothsp.linear.engines.solution import (
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 
-# Gaps at the last visits are about twice those at the current weights.
+# Measured ratio of the gaps at the last visits to those at the current weights.
 _STALENESS = 2.0
 
 
@@ -44,7 +44,7 @@ class SDCA:
         gap at its last visit, else uniformly; ``"uniform"``; or ``"permutation"``, a
         new random order each pass.
     tol
-        The duality gap at which to stop, at least 0; a
+        The duality gap at which to stop, at least 0. A
         :class:`~smoothsp.linear.solvers.Tolerance` is relative to the objective.
     max_passes, max_seconds
         Budgets; a pass is n steps.
@@ -62,14 +62,14 @@ class SDCA:
 
     Notes
     -----
-    The dual objective never falls but by rounding. The objective at the weights may
-    rise, far above that of ``start``, too. The number of visits and the rounding grow
-    with ``R^2 / lam`` for features of length R, so :class:`LBFGS` is better if lambda
-    is small or features are not scaled.
+    The dual objective never falls by more than rounding error. The primal objective may
+    rise, even far above that of ``start``. The number of visits and the rounding grow
+    with ``R^2 / lam`` for features of norm R. :class:`LBFGS` is better if lambda is
+    small or features are not scaled.
 
-    Dual variables take 8 bytes for each two labels at each two neighbouring positions:
-    131 MB for 200,000 words and 9 labels, and twice that while the state is copied.
-    :class:`LBFGS` stores none.
+    Dual variables take 8 bytes per pair of neighbouring positions and pair of labels.
+    That is 131 MB for 200,000 words and 9 labels, and twice as much while the state is
+    copied. :class:`LBFGS` stores none.
 
     Source: Le Priol, Piché and Lacoste-Julien, "Adaptive Stochastic Dual Coordinate
     Ascent for Conditional Random Fields" (2018), algorithm 1 and section 5.
@@ -120,10 +120,10 @@ class SDCA:
             A :class:`ChainProblem`, :class:`HashedChainProblem` or
             :class:`MulticlassProblem`, whose costs are not used.
         start
-            A solution of this solver and of the same problem, at any lambda, whose dual
-            variables are kept. Of all other solutions, and of weights, the marginals at
-            the weights become the dual variables. The run begins with the weights of
-            these, whose objective may be larger.
+            A solution of this solver and of the same problem, at any lambda: the run
+            starts from its dual variables. With any other solution, or with weights,
+            the marginals at the weights become the dual variables. The weights that
+            belong to these may have a larger objective.
         resume
             The ``state`` of a solution of this solver, or that of a record in the
             callback: the run continues bit for bit.
@@ -144,7 +144,7 @@ class SDCA:
         if not isinstance(problem, ChainProblem):
             raise TypeError(
                 "problem: expected a ChainProblem, HashedChainProblem or"
-                f" MulticlassProblem, got {type(problem).__name__}; LBFGS takes it"
+                f" MulticlassProblem, got {type(problem).__name__}; use LBFGS"
             )
         problem.require_range(self.lam)
         monitor = RunMonitor(self._limits, problem)

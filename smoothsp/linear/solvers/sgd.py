@@ -23,12 +23,13 @@ AVERAGES = ("weighted", "uniform", "none")
 
 
 class SGD:
-    r"""Stochastic subgradient descent, one example a step, with averaging.
+    r"""Stochastic subgradient descent with averaging, one example per step.
 
     .. math:: w_t = w_{t-1} - \gamma_t (g_t + \lambda w_{t-1})
 
-    with g_t a subgradient of the loss of one example. The cost of a step grows with the
-    features of its example: shrinking and averaging of all other weights are lazy.
+    with g_t a subgradient of the loss of one example. The cost of a step is
+    proportional to the features of its example, because shrinking and averaging of all
+    other weights are lazy.
 
     Parameters
     ----------
@@ -41,9 +42,9 @@ class SGD:
     mu, k
         Strength of the smoothing, and number of outputs of ``"hinge-l2"``.
     rate
-        gamma, the first step, positive. Pegasos has none.
+        gamma, the first step size, positive. Not used by ``"pegasos"``.
     decay
-        The t-th step, t from 1, is ``rate`` times
+        The t-th step size, t from 1, is ``rate`` times
 
         - ``"step"``: ``1 / (1 + floor(t / (period n)))``,
         - ``"constant"``: 1,
@@ -51,21 +52,22 @@ class SGD:
 
         or ``"pegasos"``: ``1 / (lambda t)``.
     period
-        Passes after which the step is halved. After twice as many it is a third.
+        Passes after which the step size is halved. After ``2 period`` passes it is a
+        third.
     averaging
         ``"weighted"`` returns the average of the iterates, the t-th with weight t;
-        ``"uniform"`` weighs them equally; ``"none"`` returns the last one.
+        ``"uniform"`` weights them equally; ``"none"`` returns the last iterate.
     average_after
         Passes before averaging begins; t counts from there.
     sampling
         ``"permutation"``, a new random order each pass, or ``"uniform"``.
     tol
-        The gap at which to stop: ``|gradient|^2 / (2 lambda)``. An unsmoothed hinge has
-        no such gap: a run stops when two evaluations have not lowered the objective by
-        more than ``tol``. With 0 the run ends at its budget.
+        The gap ``|gradient|^2 / (2 lambda)`` at which to stop. An unsmoothed hinge has
+        no such gap: the run stops when two evaluations have not lowered the objective
+        by more than ``tol``. With 0 the run ends at its budget.
     evaluate_every
-        Passes between evaluations of the objective. Each costs an oracle call an
-        example; with a smoothed hinge two, for ``primal`` and ``smoothed_primal``.
+        Passes between evaluations of the objective. Each costs one oracle call per
+        example, or two with a smoothed hinge, for ``primal`` and ``smoothed_primal``.
     max_passes, max_seconds, seed, callback, progress
         As in :class:`BCFW`.
 
@@ -161,15 +163,17 @@ class SGD:
         )
 
     def plan(
-        self, pass_index: int, n: int
+        self, number: int, n: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Order, step sizes and weights in the average of a pass, each ``(n,)``."""
-        rng = np.random.Generator(np.random.PCG64([self.seed, pass_index]))
+        rng = np.random.Generator(np.random.PCG64([self.seed, number]))
         uniform = self.sampling == "uniform"
         order = rng.integers(n, size=n) if uniform else rng.permutation(n)
-        t = pass_index * n + np.arange(1, n + 1)
+        # Weights t rather than 1 suit step sizes 1 / t (section 7.2): late iterates
+        # count more.
+        t = number * n + np.arange(1, n + 1)
         average_weights: NDArray[Any] = np.zeros(n)
-        if self.averaging != "none" and pass_index >= self.average_after:
+        if self.averaging != "none" and number >= self.average_after:
             weighted = self.averaging == "weighted"
             average_weights = (
                 t - float(self.average_after * n) if weighted else np.ones(n)
@@ -234,6 +238,7 @@ class _CompiledSGD:
         flat = self.objective.zero_buffer()
         W, tail = self.objective.split_weights(flat)
         if total > 0:
+            # A running mean of w = r W would touch all weights in each step.
             np.multiply(self.W, C / total, out=W)
             W -= self.Q / total
             np.divide(self.tail_sum, total, out=tail)

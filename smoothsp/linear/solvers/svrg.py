@@ -41,9 +41,9 @@ class SVRG:
     tol
         As in :class:`SGD`.
     evaluate_every, max_passes, max_seconds, seed, callback, progress
-        As in :class:`SGD`. An epoch counts as one pass and has 2 n oracle calls. The
-        full gradient, whose slopes are kept as marginals, takes n, and the steps take
-        n.
+        As in :class:`SGD`. An epoch counts as one pass and has 2 n oracle calls: n for
+        the full gradient and n for the steps. Gradients of single examples at the
+        snapshot are stored as marginals.
 
     Notes
     -----
@@ -130,6 +130,7 @@ class _SVRGRun:
 
     @property
     def calls(self) -> int:
+        # n calls for the full gradient, n for the steps.
         return 2 * self.objective.n * self.svrg_state[0]
 
     def initialise(self, w: NDArray[np.float64]) -> None:

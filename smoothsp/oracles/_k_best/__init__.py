@@ -1,1 +1,1 @@
-"""The k best outputs: what is left is parted at each output."""
+"""The k best outputs by partitioning the output space at each listed output."""

@@ -1,12 +1,13 @@
 """The k best of a batch from max-marginals: best max-marginal first.
 
-Each listed output has a part of the outputs of its own, of which the max-marginals are
-known. The best output that is not listed has, in its part, a label that the listed one
-has not, and the highest such max-marginal is its score: two new parts, two new sets of
-max-marginals.
+The listed outputs partition the output space into cells with one listed output each;
+the max-marginals of each cell are stored. The next best output differs from the listed
+output of its cell at some position. Its score is the highest max-marginal of all labels
+other than the listed ones, over all cells. It splits its cell in two: outputs with this
+label, and outputs without it.
 
-Where outputs tie, labels of highest max-marginals need not be those of one output, so
-the output of a part is searched for, not read off them.
+If outputs tie, the labels of highest max-marginals may belong to different outputs. So
+the best output of a cell is decoded, not read off the max-marginals.
 
 Source: Yanover and Weiss, "Finding the M Most Probable Configurations using Loopy
 Belief Propagation" (2004), with a maximum in place of their decoding.
@@ -27,23 +28,23 @@ MaxMarginalsFunction = Callable[[Floats, Ints], Floats]
 def k_best(
     tables: Floats, k: int, decode: SolveFunction, max_marginals: MaxMarginalsFunction
 ) -> tuple[Ints, Bools]:
-    """The k best outputs ``[B, k, N]``, and which exist ``[B, k]``.
+    """Return the k best outputs ``[B, k, N]``, and which exist ``[B, k]``.
 
     Parameters
     ----------
     tables
-        ``[B, N, V]``: the score of each label of each position, -inf to forbid.
-    solve
-        ``solve(tables[M, N, V], rows[M])``: best outputs ``[M, N]`` and which exist,
-        where ``rows`` says of which row of the batch each table is.
-    marginals
-        With the same arguments, ``[M, N, V]``: the highest score of an output with
-        such a label, -inf where there is none. Of labels that the best output has not,
-        all below the highest may be -inf, too.
+        ``[B, N, V]``: score of each label at each position, -inf to forbid.
+    decode
+        ``decode(tables[M, N, V], rows[M])``: best outputs ``[M, N]``, and which exist.
+        ``rows`` are the rows of the batch to which the tables belong.
+    max_marginals
+        With the same arguments, ``[M, N, V]``: highest score of an output with each
+        label at each position, -inf if there is none. Among labels outside the best
+        output only the highest entry must be right; lower ones may be -inf.
 
     Notes
     -----
-    2k - 1 sets of max-marginals and k maxima a row.
+    Computes 2k - 1 sets of max-marginals and k maxima for each row.
     """
     B, N, V = tables.shape
     outputs = np.full((B, k, N), -1, np.int64)
@@ -62,16 +63,19 @@ def k_best(
         scores = scores.reshape(B, t * N * V)
         if not scores.size:
             break
+        # the first maximum: ties go to the cell listed first, then by position, label
         pick = scores.argmax(1)
         rows = np.flatnonzero(scores[np.arange(B), pick] > -np.inf)
         if not len(rows):
             break
+        # cell t gets the label alone at this position, cell s loses it
         s, position, value = np.unravel_index(pick[rows], (t, N, V))
         allowed[rows, t] = allowed[rows, s]
         allowed[rows, t, position] = label == value[:, None]
         allowed[rows, s, position, value] = False
         new = np.where(allowed[rows, t], tables[rows], -np.inf)
         outputs[rows, t], valid[rows, t] = decode(new, rows)
+        # after the last output no max-marginals are needed
         if t + 1 < k:
             old = np.where(allowed[rows, s], tables[rows], -np.inf)
             new_and_old = max_marginals(

@@ -5,12 +5,13 @@ from numpy.typing import NDArray
 
 from smoothsp.oracles._logic.nnf import AND, NNF, OR, set_bits
 
-# Variables of which all assignments are tried, if nothing else decides.
+# Maximum number of variables for which all assignments are enumerated: 2^16 bits for
+# each node.
 MAX_ENUMERATED = 16
 
 
 def check_decomposable(nnf: NNF, scopes: list[int]) -> None:
-    """The parts of a conjunction share no variable."""
+    """Raise ValueError unless the children of each conjunction share no variable."""
     for node in nnf.descendants(nnf.root):
         kind, children = nnf.nodes[node]
         if kind != AND:
@@ -27,10 +28,10 @@ def check_decomposable(nnf: NNF, scopes: list[int]) -> None:
 
 
 def check_deterministic(nnf: NNF, scopes: list[int]) -> None:
-    """No two parts of a disjunction have a model in common.
+    """Raise ValueError unless the children of each disjunction exclude each other.
 
-    Decided by literals that both imply, or by their parts, which is enough for
-    decisions on a variable and for SDDs; else by all assignments to up to 16 variables.
+    Contradictory implied literals decide for branches on a variable, comparing children
+    recursively for SDDs. Otherwise all assignments to up to 16 variables are tried.
     """
     implied = _implied_literals(nnf)
     for node in nnf.descendants(nnf.root):
@@ -59,7 +60,7 @@ def check_deterministic(nnf: NNF, scopes: list[int]) -> None:
 
 
 def _implied_literals(nnf: NNF) -> list[tuple[int, int]]:
-    """Literals that hold in all models of a node, positive and negative, as bits."""
+    """Literals implied by each node, as bits of variables: (positive, negative)."""
     implied: list[tuple[int, int]] = []
     for kind, children in nnf.nodes:
         if kind == AND:
@@ -68,7 +69,7 @@ def _implied_literals(nnf: NNF) -> list[tuple[int, int]]:
                 positive |= implied[child][0]
                 negative |= implied[child][1]
         elif kind == OR:
-            positive = negative = -1  # of no parts: everything
+            positive = negative = -1  # FALSE has no children and implies all literals
             for child in children:
                 positive &= implied[child][0]
                 negative &= implied[child][1]
@@ -86,10 +87,10 @@ def _is_contradictory_pair(
     right: int,
     cache: dict[tuple[int, int], bool],
 ) -> bool:
-    """Whether two nodes surely have no model in common.
+    """Return True if two nodes are shown to have no model in common.
 
-    Where both are conjunctions over the same split of the variables, as in SDDs, they
-    have one if and only if their parts have.
+    Sufficient, not necessary: a conjunction contradicts if one child does, a
+    disjunction if all children do. For SDDs over one vtree this is exact.
     """
     (p, n), (q, m) = implied[left], implied[right]
     if p & m or n & q:
@@ -97,6 +98,7 @@ def _is_contradictory_pair(
     key = (min(left, right), max(left, right))
     if key in cache:
         return cache[key]
+    # set before the recursion, which visits each pair once
     cache[key] = False
     for node, second in ((left, right), (right, left)):
         kind, children = nnf.nodes[node]
@@ -114,8 +116,9 @@ def _is_contradictory_pair(
 def _find_common_model(
     nnf: NNF, left: int, right: int, variables: list[int]
 ) -> list[int] | None:
-    """A model of both as literals, by trying all assignments."""
+    """Return a common model as literals, or None, by enumerating assignments."""
     n = len(variables)
+    # row r assigns bit i of r to variable i: all 2^n rows are evaluated at once
     bits = np.arange(2**n)[:, None] >> np.arange(n) & 1 == 1
     column_of_variable = {v: i for i, v in enumerate(variables)}
     truth: dict[int, NDArray[np.bool_]] = {}

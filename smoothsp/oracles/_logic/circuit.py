@@ -1,6 +1,9 @@
-"""A deterministic and decomposable sentence as a circuit: smoothed, then item by item.
+"""Compilation of a d-DNNF formula to a sum-product circuit.
 
-Smooth sentences set every variable in every model, by exactly one literal.
+The formula is smoothed first: all children of a disjunction then mention the same
+variables. So each model uses one literal of every variable, and gets the right score.
+
+Source: Darwiche, "A Differential Approach to Inference in Bayesian Networks" (2003).
 """
 
 from collections import defaultdict
@@ -14,7 +17,7 @@ Product = tuple[int, int]
 
 
 def smooth(nnf: NNF, num_variables: int) -> NNF:
-    """Smooth the circuit: add both values of variables that a part does not mention."""
+    """Conjoin ``v or not v`` for variables that a disjunct or the root lacks."""
     smoothed = NNF()
     scopes = nnf.scopes()
     all_variables = (1 << num_variables) - 1
@@ -42,7 +45,10 @@ def smooth(nnf: NNF, num_variables: int) -> NNF:
 
 
 def _add_any_assignment(nnf: NNF, scope: int, cache: dict[int, int]) -> int:
-    """Any values of such variables: half of them and the other half."""
+    """Conjunction of ``v or not v`` over the variables in ``scope``.
+
+    Split in halves, whose nodes are shared between overlapping scopes.
+    """
     if scope not in cache:
         variables = set_bits(scope)
         if len(variables) < 2:
@@ -58,7 +64,8 @@ def _add_any_assignment(nnf: NNF, scope: int, cache: dict[int, int]) -> int:
 
 
 def count_models(nnf: NNF) -> int:
-    """Number of models of a smooth, deterministic, decomposable circuit."""
+    """Number of models of a smooth, deterministic, decomposable formula."""
+    # Python integers: counts may exceed any float
     counts: dict[int, int] = {}
     for node in nnf.descendants(nnf.root):
         kind, children = nnf.nodes[node]
@@ -74,13 +81,18 @@ def count_models(nnf: NNF) -> int:
 
 
 def build_nnf_circuit(nnf: NNF, num_variables: int) -> tuple[Circuit, Items]:
-    """Disjunctions are sums, conjunctions products, literals potentials; if smooth."""
+    """Build the circuit of a smooth d-DNNF formula, and its root.
+
+    Disjunctions become sums, conjunctions products, and literals leaves
+    ``[variable, value]``.
+    """
     c = Circuit()
+    # leaf [v, 0] is the score of v = 0, leaf [v, 1] that of v = 1
     leaf = c.leaves(num_variables, 2)
     c.label(leaf, np.arange(num_variables)[:, None], np.arange(2))
     builder = _ItemBuilder(nnf, leaf)
     chart = c.chart(len(builder.products))
-    # those of one depth and as many products are one call
+    # items of equal depth and number of products are defined by one vectorised call
     by_depth_and_size = defaultdict(list)
     for k, products in enumerate(builder.products):
         by_depth_and_size[builder.depth[chart[k]], len(products)].append(k)
@@ -92,11 +104,12 @@ def build_nnf_circuit(nnf: NNF, num_variables: int) -> tuple[Circuit, Items]:
 
 
 class _ItemBuilder:
-    """Items as sums of products of two, numbered as the circuit does after its leaves.
+    """Lists of products that define the items, numbered after the leaves.
 
-    A conjunction that only stands in disjunctions is a product there, and no item. The
-    parts of one are multiplied by halves of the range of variables, of halves, and so
-    on, so that conjunctions which agree on such a range share its product.
+    A circuit item is a sum of products of two items. A conjunction below disjunctions
+    only is a product in their sums, not an item. Longer conjunctions are split by
+    variable ranges (aligned powers of two), recursively, so conjunctions that agree on
+    a range share its product.
     """
 
     def __init__(self, nnf: NNF, leaf: Items) -> None:
@@ -107,6 +120,7 @@ class _ItemBuilder:
         self._product_items: dict[tuple[int, ...], int] = {}
         self._item = item = dict[int, int]()
         self._lowest_variable = [(x & -x).bit_length() - 1 for x in nnf.scopes()]
+        # the root and children of conjunctions are factors, so they must be items
         nodes = nnf.descendants(nnf.root)
         needs_item = {nnf.root}
         for node in nodes:
@@ -122,6 +136,7 @@ class _ItemBuilder:
             elif kind == AND and not children:
                 item[node] = Circuit.ONE
             elif kind == AND:
+                # children have disjoint variables, so the lowest ones order them
                 parts = tuple(sorted(children, key=self._lowest_variable.__getitem__))
                 self._product[node] = self._split_product(parts)
                 if node in needs_item:
@@ -132,7 +147,8 @@ class _ItemBuilder:
         self.root = item[nnf.root]
 
     def _split_product(self, parts: tuple[int, ...]) -> Product:
-        """Both factors of a product of parts, which stand in the order of variables."""
+        """Split parts in order of their variables into the items of two factors."""
+        # the highest bit in which the first and last variable differ gives the boundary
         variables = [self._lowest_variable[x] for x in parts]
         bit = (variables[0] ^ variables[-1]).bit_length() - 1
         middle = variables[-1] >> bit << bit
@@ -142,7 +158,7 @@ class _ItemBuilder:
         )
 
     def _product_item(self, parts: tuple[int, ...]) -> int:
-        """The item of a product of parts."""
+        """Item of the product of parts; defined once for each tuple."""
         if len(parts) == 1:
             return self._item[parts[0]]
         if parts not in self._product_items:
@@ -152,6 +168,7 @@ class _ItemBuilder:
         return self._product_items[parts]
 
     def _define_sum_of_products(self, products: list[Product]) -> int:
+        """Return the number of a new item, the sum of the products."""
         item = self._first_item + len(self.products)
         self.products.append(products)
         self.depth[item] = 1 + max(

@@ -1,8 +1,8 @@
-"""Compilation of clauses to deterministic decomposable circuits.
+"""Compilation of clauses (CNF) to d-DNNF by exhaustive DPLL with component caching.
 
-Exhaustive search that remembers: literals that clauses force are taken, what shares no
-variable is treated apart, and of the rest a variable is decided both ways. What comes
-twice is compiled once.
+Unit propagation sets forced literals, components that share no variable are compiled
+separately, and otherwise the search branches on a variable. A cache returns the node of
+a component that was compiled before.
 
 Source: Darwiche, "New Advances in Compiling CNF into Decomposable Negation Normal Form"
 (2004), section 2; Huang and Darwiche, "DPLL with a Trace" (2005).
@@ -15,23 +15,24 @@ from typing import Any
 from smoothsp.oracles._logic.nnf import NNF
 
 Clauses = frozenset[frozenset[int]]
-# What a search gives, and what it waits for: the node of other clauses.
+# Yields clauses to compile, receives their node, and returns the node of all clauses.
 Search = Generator[Clauses, int, int]
 
 
 def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> NNF:
-    """A sentence with the same models; each variable of a clause counted from 1.
+    """Compile clauses of literals (1 + v or -(1 + v)) to an equivalent d-DNNF formula.
 
-    The smaller one of two orders of decisions: what is in most clauses first, which
-    suits clauses without order, or variables as they are numbered, which often suits
-    those that somebody wrote.
+    Return the smaller result of two branching orders: the Jeroslow-Wang heuristic, for
+    unordered clauses, and the order of the numbers, for hand-written ones.
     """
+    # tautologies are dropped
     clause_sets = (frozenset(clause) for clause in clauses)
     cnf = frozenset(c for c in clause_sets if not any(-x in c for x in c))
     best, max_nodes = None, most_nodes
     for decide in (_jeroslow_wang_variable, _lowest_variable):
         compiled = _compile_cnf(cnf, decide, max_nodes)
         if compiled is not None:
+            # the second order is abandoned unless it is smaller
             best, max_nodes = compiled, len(compiled.nodes) - 1
     if best is None:
         raise ValueError(
@@ -44,10 +45,10 @@ def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> NNF:
 def _compile_cnf(
     cnf: Clauses, decide: Callable[[Clauses], int], max_nodes: int
 ) -> NNF | None:
-    """The sentence that an order of decisions gives, if it is no larger than that."""
+    """Formula for one branching order; None if it has more than ``max_nodes`` nodes."""
     nnf = NNF()
     cache: dict[Clauses, int] = {}
-    # A stack of our own: Python's would end at a thousand decisions.
+    # explicit stack of generators: recursion would exceed Python's limit of 1000
     searches, pending = [_dpll_steps(cnf, nnf, decide)], [cnf]
     node: Any = None
     while searches:
@@ -68,11 +69,17 @@ def _compile_cnf(
 
 
 def _dpll_steps(clauses: Clauses, nnf: NNF, decide: Callable[[Clauses], int]) -> Search:
+    """Compile clauses; yield the components and branches that must be compiled first.
+
+    A branch on v is ``(v and clauses | v) or (not v and clauses | not v)``, which is
+    deterministic.
+    """
     forced, remaining = _unit_propagate(clauses)
     if frozenset() in remaining:
         return nnf.FALSE
     parts = [nnf.literal(variable) for variable in sorted(forced, key=abs)]
     for component in _connected_components(remaining):
+        # the cache is checked for a proper component before it is branched on
         if component != clauses:
             parts.append((yield component))
         else:
@@ -88,7 +95,7 @@ def _dpll_steps(clauses: Clauses, nnf: NNF, decide: Callable[[Clauses], int]) ->
 
 
 def _condition(clauses: Clauses, literal: int) -> Clauses:
-    """Clauses that remain if a literal holds."""
+    """Clauses that remain if ``literal`` is true: satisfied ones are dropped."""
     return frozenset(
         clause - {-literal} if -literal in clause else clause
         for clause in clauses
@@ -97,7 +104,10 @@ def _condition(clauses: Clauses, literal: int) -> Clauses:
 
 
 def _unit_propagate(clauses: Clauses) -> tuple[set[int], Clauses]:
-    """Literals that clauses of one force, and what is left."""
+    """Literals forced by unit clauses, and the remaining clauses.
+
+    A contradiction leaves the empty clause.
+    """
     forced: set[int] = set()
     while units := {x for clause in clauses if len(clause) == 1 for x in clause}:
         for literal in sorted(units, key=abs):
@@ -107,11 +117,12 @@ def _unit_propagate(clauses: Clauses) -> tuple[set[int], Clauses]:
 
 
 def _connected_components(clauses: Clauses) -> list[Clauses]:
-    """Clauses that share variables, directly or through others, together."""
+    """Connected components of the clauses; an edge is a shared variable."""
     parent: dict[int, int] = {}
 
     def find_root(v: int) -> int:
         while parent.setdefault(v, v) != v:
+            # path halving
             parent[v] = v = parent[parent[v]]
         return v
 
@@ -126,14 +137,18 @@ def _connected_components(clauses: Clauses) -> list[Clauses]:
 
 
 def _jeroslow_wang_variable(clauses: Clauses) -> int:
-    """The variable in the most and the shortest clauses."""
+    """Variable with the largest sum of ``2^-length`` over its clauses.
+
+    Source: Jeroslow and Wang, "Solving Propositional Satisfiability Problems" (1990).
+    """
     weight: dict[int, float] = defaultdict(float)
     for clause in clauses:
         for x in clause:
             weight[abs(x)] += 2.0 ** -len(clause)
+    # ties go to the lowest number, so the result does not depend on the set's order
     return max(weight, key=lambda v: (weight[v], -v))
 
 
 def _lowest_variable(clauses: Clauses) -> int:
-    """The variable with the lowest number."""
+    """Variable with the lowest number."""
     return min(abs(x) for clause in clauses for x in clause)

@@ -1,18 +1,18 @@
-"""Sentences in negation normal form: literals, conjunctions and disjunctions."""
+"""Formulas in negation normal form: literals, conjunctions and disjunctions."""
 
 from collections.abc import Iterable
 
 AND, OR = "and", "or"
-# Scopes have a bit for each.
+# The scope of each node has one bit for each variable.
 MAX_VARIABLES = 1_000_000
 Node = tuple[str, tuple[int, ...]]
 
 
 class NNF:
-    """Nodes, each once and after its children, and the one that is meant.
+    """A DAG of hash-consed nodes, children before parents, and its root.
 
-    A node is an integer. A literal is 1 + v or -(1 + v) for variable v. What is
-    logically the same already at sight becomes the same node.
+    Nodes are integers. A literal is 1 + v or -(1 + v) for variable v. Equal nodes get
+    the same number; constants and single children are simplified.
 
     Examples
     --------
@@ -32,17 +32,17 @@ class NNF:
         self._ids: dict[Node, int] = {}
 
     def literal(self, literal: int) -> int:
-        """The variable ``|literal| - 1`` is 1 (positive) or 0 (negative)."""
+        """Node of a literal: variable ``|literal| - 1`` is 1 (> 0) or 0 (< 0)."""
         return self._add_node(("literal", (literal,)))
 
     def conjoin(self, parts: Iterable[int]) -> int:
-        """All of them hold."""
+        """Node of the conjunction of ``parts``; of none, TRUE."""
         return self._simplify_and_join(
             AND, parts, neutral=self.TRUE, absorbing=self.FALSE
         )
 
     def disjoin(self, parts: Iterable[int]) -> int:
-        """One of them holds."""
+        """Node of the disjunction of ``parts``; of none, FALSE."""
         return self._simplify_and_join(
             OR, parts, neutral=self.FALSE, absorbing=self.TRUE
         )
@@ -50,6 +50,7 @@ class NNF:
     def _simplify_and_join(
         self, kind: str, parts: Iterable[int], neutral: int, absorbing: int
     ) -> int:
+        # sorted, so that the order of the parts does not make a new node
         children = sorted(set(parts) - {neutral})
         if absorbing in children:
             return absorbing
@@ -58,14 +59,16 @@ class NNF:
         return self._add_node((kind, tuple(children)))
 
     def _add_node(self, node: Node) -> int:
+        """Number of the node; a new one unless an equal node exists."""
         number = self._ids.setdefault(node, len(self.nodes))
         if number == len(self.nodes):
             self.nodes.append(node)
         return number
 
     def descendants(self, *nodes: int) -> list[int]:
-        """Descendants of nodes and the nodes, children first."""
+        """These nodes and their descendants, children first."""
         needed = set(nodes)
+        # children have lower numbers: one downward pass reaches all descendants
         for node in range(max(nodes), -1, -1):
             kind, children = self.nodes[node]
             if node in needed and kind in (AND, OR):
@@ -73,7 +76,7 @@ class NNF:
         return sorted(needed)
 
     def scopes(self) -> list[int]:
-        """The variables of each node, as the bits of an integer."""
+        """Variables mentioned below each node, as the bits of an integer."""
         scopes: list[int] = []
         for kind, children in self.nodes:
             bits = 0
@@ -84,5 +87,5 @@ class NNF:
 
 
 def set_bits(bits: int) -> list[int]:
-    """The bits of an integer that are 1."""
+    """Positions of the bits of an integer that are 1, in ascending order."""
     return [v for v in range(bits.bit_length()) if bits >> v & 1]

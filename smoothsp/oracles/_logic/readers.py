@@ -1,9 +1,11 @@
-"""Sentences that others compiled: files of c2d and d4, and SDDs of PySDD.
+"""Readers of compiled formulas: d-DNNF files of c2d and d4, and SDDs of PySDD.
 
-c2d numbers its lines from 0: ``L`` literal, ``A`` count and children, ``O`` variable,
-count and children; the last is the root. d4 declares nodes by ``a``, ``o``, ``t`` and
-``f`` and a number, and a line of numbers is an edge: from, to, literals that hold along
-it, 0; the first node without a parent is the root.
+In the format of c2d, each line is a node, numbered from 0: ``L literal``, ``A count
+children...`` or ``O variable count children...``. The last node is the root.
+
+In the format of d4, lines ``a``, ``o``, ``t`` and ``f`` with a number declare an and,
+an or, true and false. Other lines are edges ``parent child literals... 0``: the
+literals are conjoined with the child. The first node without a parent is the root.
 """
 
 from collections.abc import Iterator
@@ -17,12 +19,13 @@ Lines = list[tuple[int, list[str]]]
 
 
 def read_nnf(path: str | Path) -> tuple[NNF, int]:
-    """The sentence of a file, and how many variables it has."""
+    """Read a file; return the formula and the number of variables."""
     try:
+        # a byte-order mark, as some editors add, is no part of the first word
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"path: expected a file of c2d or d4, got {path}, which is no text"
+            f"path: expected a file of c2d or d4, got {path}, which is not text"
         ) from error
     numbered_lines = enumerate(text.splitlines(), 1)
     split = [(number, line.split()) for number, line in numbered_lines]
@@ -34,11 +37,13 @@ def read_nnf(path: str | Path) -> tuple[NNF, int]:
         declared = _read_c2d(lines, nnf, path)
     else:
         declared = _read_d4(lines, nnf, path)
+    # d4 declares no number of variables
     used = max(scope.bit_length() for scope in nnf.scopes())
     return nnf, max(declared, used)
 
 
 def _read_c2d(lines: Lines, nnf: NNF, path: str | Path) -> int:
+    """Parse the format of c2d into ``nnf``; return the declared number of variables."""
     with _reraise_with_line(path, lines[0][0]):
         count, _, variables = (int(word) for word in lines[0][1][1:])
         if not 0 <= variables <= MAX_VARIABLES:
@@ -51,6 +56,7 @@ def _read_c2d(lines: Lines, nnf: NNF, path: str | Path) -> int:
                 (literal,) = numbers
                 node = _add_literal(nnf, literal)
             else:
+                # an O node states its decision variable first, which is not needed
                 join = {"A": nnf.conjoin, "O": nnf.disjoin}[kind]
                 size, *children = numbers if kind == "A" else numbers[1:]
                 if size != len(children):
@@ -59,14 +65,15 @@ def _read_c2d(lines: Lines, nnf: NNF, path: str | Path) -> int:
             nodes[len(nodes)] = node
     if not 0 < count == len(nodes):
         raise ValueError(
-            f"path: expected the {count} nodes that its first line says, got {path} "
-            f"with {len(nodes)}; was it copied whole?"
+            f"path: expected {count} nodes, the number in the first line, got {path} "
+            f"with {len(nodes)}; the file may be incomplete"
         )
     nnf.root = nodes[count - 1]
     return variables
 
 
 def _read_d4(lines: Lines, nnf: NNF, path: str | Path) -> int:
+    """Parse the format of d4 into ``nnf``; return 0, as none are declared."""
     kinds: dict[int, str] = {}
     edges_of_node: dict[int, list[tuple[int, list[int]]]] = {}
     for number, (kind, *words) in lines:
@@ -85,6 +92,7 @@ def _read_d4(lines: Lines, nnf: NNF, path: str | Path) -> int:
     children = {child for edges in edges_of_node.values() for child, _ in edges}
     nodes: dict[int, int] = {}
     roots = [x for x in kinds if x not in children]
+    # depth-first with an explicit stack; a child on the current path closes a cycle
     stack, on_path = roots[:1], set(roots[:1])
     while stack:
         top = stack[-1]
@@ -116,7 +124,7 @@ def _add_literal(nnf: NNF, literal: int) -> int:
 
 @contextmanager
 def _reraise_with_line(path: str | Path, number: int) -> Iterator[None]:
-    """Turn parse errors into errors that name the line."""
+    """Reraise parse errors as a ValueError that names the line."""
     try:
         yield
     except (ValueError, IndexError, KeyError) as error:
@@ -127,9 +135,9 @@ def _reraise_with_line(path: str | Path, number: int) -> Iterator[None]:
 
 
 def read_sdd(node: Any) -> tuple[NNF, int]:
-    """The sentence of a ``pysdd.sdd.SddNode``, and how many variables its manager has.
+    """Convert a ``pysdd.sdd.SddNode``; return it and its manager's variable count.
 
-    A decision is the disjunction of its elements, prime and sub.
+    A decision node is the disjunction of its elements ``prime and sub``.
     """
     if not hasattr(node, "is_decision"):
         raise TypeError(
@@ -137,6 +145,7 @@ def read_sdd(node: Any) -> tuple[NNF, int]:
         )
     nnf = NNF()
     nodes: dict[int, int] = {}
+    # explicit stack: deep SDDs would exceed Python's recursion limit
     stack = [node]
     while stack:
         top = stack[-1]

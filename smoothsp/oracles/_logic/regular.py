@@ -1,10 +1,10 @@
-"""Regular expressions over labels, and the automata that accept what they match."""
+"""Regular expressions over labels, compiled to deterministic automata."""
 
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-# States of an automaton that may be made: 2^n of them may belong to n characters.
+# Maximum number of states: a pattern of n characters may need 2^n.
 _MAX_STATES = 10_000
 # ("label", i), ("then", a, b), ("or", frozenset), ("star", a)
 Expression = tuple[Any, ...]
@@ -13,7 +13,7 @@ EMPTY_WORD: Expression = ("star", EMPTY_SET)
 
 
 class Automaton(NamedTuple):
-    """Deterministic: state 0 is the first one, and each leads to an accepting one."""
+    """A deterministic automaton with initial state 0 and without dead states."""
 
     transitions: tuple[
         tuple[int, ...], ...
@@ -22,14 +22,16 @@ class Automaton(NamedTuple):
 
 
 def build_automaton(pattern: str, labels: Sequence[str]) -> Automaton:
-    """Automaton of the label sequences that the whole pattern matches.
+    """Build the automaton of the label sequences that match the whole pattern.
 
-    States are derivatives of the pattern: what may follow the labels so far.
+    A state is a derivative of the pattern: an expression for the sequences that may
+    follow the labels read so far.
 
     Source: Brzozowski, "Derivatives of Regular Expressions" (1964), theorem 5.2.
     """
     numbers = {_parse(pattern, labels): 0}
     states, transitions = [*numbers], []
+    # the list grows while it is traversed: breadth-first over new derivatives
     for state in states:
         row = []
         for label in range(len(labels)):
@@ -51,7 +53,7 @@ def build_automaton(pattern: str, labels: Sequence[str]) -> Automaton:
 def _remove_dead_states(
     transitions: list[list[int]], accepts: list[bool], pattern: str
 ) -> Automaton:
-    """Without the states that lead to no accepting one."""
+    """Remove the states from which no accepting state can be reached."""
     alive, size = {q for q, accept in enumerate(accepts) if accept}, -1
     while size != len(alive):
         size = len(alive)
@@ -66,34 +68,38 @@ def _remove_dead_states(
 
 
 def _concatenation(a: Expression, b: Expression) -> Expression:
+    """Expression ``a b`` in normal form."""
     if EMPTY_SET in (a, b):
         return EMPTY_SET
     if EMPTY_WORD in (a, b):
         return b if a == EMPTY_WORD else a
     if a[0] == "then":
-        # to the right, so that what is alike looks alike
+        # right-associative normal form: equal derivatives compare equal, so the number
+        # of states is finite
         return _concatenation(a[1], _concatenation(a[2], b))
     return ("then", a, b)
 
 
 def _union(*options: Expression) -> Expression:
+    """Expression ``a | b | ...`` in normal form: a flat set, without duplicates."""
     flat = {y for x in options for y in (x[1] if x[0] == "or" else (x,))}
     return flat.pop() if len(flat) == 1 else ("or", frozenset(flat))
 
 
 def _star(a: Expression) -> Expression:
+    """Expression ``a*``."""
     return a if a[0] == "star" else ("star", a)
 
 
 def _is_nullable(a: Expression) -> bool:
-    """Whether it matches the empty sequence."""
+    """Return True if the expression matches the empty sequence."""
     if a[0] == "then":
         return _is_nullable(a[1]) and _is_nullable(a[2])
     return a[0] == "star" or (a[0] == "or" and any(map(_is_nullable, a[1])))
 
 
 def _derivative(a: Expression, label: int) -> Expression:
-    """Derivative of the pattern with respect to the label."""
+    """Expression of the sequences that may follow ``label`` in a match of ``a``."""
     if a[0] == "label":
         return EMPTY_WORD if a[1] == label else EMPTY_SET
     if a[0] == "or":
@@ -111,7 +117,7 @@ TOKEN = re.compile(
 
 
 class _Parser:
-    """Reads an expression, from the operators that bind least to those that do most."""
+    """Recursive-descent parser; lower methods parse operators that bind tighter."""
 
     def __init__(self, pattern: str, labels: Sequence[str]) -> None:
         self.pattern, self.labels = pattern, list(labels)
@@ -122,7 +128,7 @@ class _Parser:
         return TOKEN.match(self.pattern, self.position)
 
     def accept_operator(self, operators: str) -> str:
-        """The next of these operators, which is read, or nothing."""
+        """Consume and return the next token if it is one of ``operators``; else ""."""
         token = self.next_token()
         operator = token and token["operator"]
         if not token or not operator or operator not in operators:
@@ -176,7 +182,7 @@ class _Parser:
                 return expression
 
     def parse_braces(self, operand: Expression, token: re.Match[str]) -> Expression:
-        """``{m}``, ``{m,}``, ``{,n}`` or ``{m,n}``."""
+        """Expand ``{m}``, ``{m,}``, ``{,n}`` or ``{m,n}`` to concatenations."""
         minimum = int(token["least"] or 0)
         maximum = int(token["most"] or 0) if token["range"] else minimum
         open_ended = bool(token["range"]) and not token["most"]
@@ -188,6 +194,7 @@ class _Parser:
             self.raise_expected(f"at most {_MAX_STATES:,} repetitions")
         self.position = token.end()
         expression = _star(operand) if open_ended else EMPTY_WORD
+        # nested options (x(x)?)? keep the derivatives few, unlike x?x?
         for _ in range(maximum - minimum if not open_ended else 0):
             expression = _union(EMPTY_WORD, _concatenation(operand, expression))
         for _ in range(minimum):

@@ -1,13 +1,14 @@
-"""Relaxed solutions of a graph, given the outputs that have weight in each structure.
+"""Closed-form solution of the LP-SparseMAP relaxation for a given active set.
 
-With A the parts of these outputs, one column each and all cells of all structures, and
-u the mean over the structures of each variable,
+Let A hold the parts of the active outputs: one row for each cell of each structure, one
+column for each output. With weights p, let u be the mean of A p over the structures of
+each variable. The relaxation is
 
     max  <s, p> - gamma / 2 |u|^2    s.t.  E p = e
 
-where E has a row of ones for each structure (e = 1), and ``A - mean of A`` of the
-shared cells (e = 0). Where the outputs are those of the solution, its weights and
-multipliers solve linear equations: one singular value decomposition of E gives both.
+where E has a row of ones for each structure (e = 1), and a row of ``A - mean(A)`` for
+each shared cell (e = 0). If the active set is right, weights and multipliers solve
+linear equations. One singular value decomposition of E solves both.
 """
 
 from collections.abc import Sequence
@@ -18,32 +19,33 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Singular values below this share of the largest are 0: entries of E are simple
-# fractions.
+# Singular values below this fraction of the largest count as 0. Entries of E are simple
+# fractions, so true singular values are far larger.
 _RELATIVE_RANK_TOLERANCE = 1e-9
-# Weights below 0 by less, and equations that are missed by less, relative to scores.
+# Negative weights and residuals of the equations up to this count as 0; residuals of
+# the multipliers are relative to the scores.
 _TOLERANCE = 1e-10
 
 
 class ActiveSetEquations(NamedTuple):
-    """The equations of a row.
+    """Equations ``E p = e`` of one row, factorised.
 
     Parameters
     ----------
-    structures
+    num_structures
         Number F of structures.
     cells
-        Shared cells whose agreement is an equation.
+        Indices of the shared cells whose agreement is an equation.
     E
-        ``(F + cells, K)``: agreement of K outputs.
+        ``(F + cells, K)``, for K active outputs.
     pinv
-        ``(K, F + cells)``: its pseudo-inverse.
+        ``(K, F + cells)``: pseudo-inverse of E.
     null
-        ``(K, q)``: orthonormal basis of the changes of weights that keep E p.
+        ``(K, q)``: orthonormal basis of the null space of E.
     curvature
-        ``(q, q)``: ``null' Q null``, with ``|u|^2 = p' Q p`` where structures agree.
+        ``(q, q)``: ``null' Q null``.
     Q
-        ``(K, K)``.
+        ``(K, K)``: ``|u|^2 = p' Q p`` where structures agree.
     """
 
     num_structures: int
@@ -55,7 +57,10 @@ class ActiveSetEquations(NamedTuple):
     Q: Floats
 
     def derivative(self, gamma: float) -> Floats:
-        """``dp / ds``, ``(K, K)``, symmetric."""
+        """Jacobian ``dp / ds = N (N' Q N)^-1 N' / gamma``, ``(K, K)``, symmetric.
+
+        N is the basis ``null``.
+        """
         derivative: Floats = (
             self.null @ np.linalg.solve(self.curvature, self.null.T) / gamma
         )
@@ -63,7 +68,7 @@ class ActiveSetEquations(NamedTuple):
 
 
 def stack_block_diagonal(parts: Sequence[Floats]) -> Floats:
-    """Parts ``(cells, K)`` of outputs ``(k, cells)`` of each structure."""
+    """Stack ``parts[f] (k_f, cells_f)`` to the block-diagonal A ``(cells, K)``."""
     A = np.zeros((sum(x.shape[1] for x in parts), sum(len(x) for x in parts)))
     row = column = 0
     for x in parts:
@@ -79,19 +84,20 @@ def build_equations(
     variable_of_cell: NDArray[np.int64],
     num_structures: Floats,
 ) -> ActiveSetEquations:
-    """The equations of a row.
+    """Build the equations of one row and factorise E.
 
     Parameters
     ----------
     A
-        ``(cells, K)``: parts of outputs of all structures, 0 for cells of others.
-    owner
-        ``(K,)``: the structure of each output.
-    of_cell, degree
-        ``(cells,)``: the variable of each cell, and how many cells it has.
+        ``(cells, K)``: parts of all active outputs; 0 in cells of other structures.
+    structure_of_output
+        ``(K,)``: index of the structure of each output.
+    variable_of_cell, num_structures
+        ``(cells,)``: the variable of each cell, and the number of structures that have
+        this variable.
     """
     K, F = A.shape[1], int(structure_of_output.max()) + 1
-    # shared cells of variables that no output uses agree
+    # a variable that no active output uses is 0 in all structures: no equation
     is_used, has_used_cell = A.any(1), np.zeros(len(A), np.bool_)
     has_used_cell[variable_of_cell[is_used]] = True
     cells = np.flatnonzero(has_used_cell[variable_of_cell] & (num_structures > 1))
@@ -100,7 +106,7 @@ def build_equations(
     np.add.at(total, group, A[cells])
     deviation = A[cells] - total[group] / num_structures[cells, None]
     E = np.concatenate([(structure_of_output == np.arange(F).reshape(F, 1)), deviation])
-    # at least as many rows as columns, so that all of the null space comes out
+    # zero rows make E at least square: the thin SVD then returns the whole null space
     padded = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
     U, S, V = np.linalg.svd(padded, full_matrices=False)
     rank = int((_RELATIVE_RANK_TOLERANCE * S[0] < S).sum())
@@ -116,24 +122,28 @@ def solve_equations(
     multipliers: Floats,
     gamma: float,
 ) -> tuple[Floats, Floats] | None:
-    """Weights, and changes of multipliers of ``face.cells``; None if there are none.
+    """Solve for weights and changes of the multipliers of ``equations.cells``.
+
+    Returns None if a weight is negative or the equations have no solution: the active
+    set is wrong.
 
     Parameters
     ----------
-    face
-        The equations.
+    equations
+        Equations of the row.
     p
-        ``(K,)``: weights that nearly agree.
+        ``(K,)``: weights that agree approximately.
     scores
         ``(K,)``: scores of the outputs.
-    pull
-        ``(K,)``: multipliers of the outputs, ``A' lam``.
+    multipliers
+        ``(K,)``: ``A' lam``, the multipliers summed over the parts of each output.
     gamma
         Strength of the regularisation.
     """
     F = equations.num_structures
     e = np.zeros(len(equations.E))
     e[:F] = 1
+    # project the weights onto E p = e, then one Newton step within the null space
     p = p + equations.pinv @ (e - equations.E @ p)
     if gamma > 0 and equations.null.shape[1]:
         reduced_grad = equations.null.T @ (scores - gamma * equations.Q @ p)
@@ -142,8 +152,9 @@ def solve_equations(
         )
     if np.abs(equations.E @ p - e).max() > _TOLERANCE or p.min() < -_TOLERANCE:
         return None
-    # outputs with weight are all best: E' (tau, -change) is their score, up to a number
-    # for each structure, of which the least are taken
+    # optimality: all active outputs of a structure f have the same augmented score, so
+    # E' (tau, -change) = augmented up to a constant tau_f per structure. The constants
+    # are centred, which gives the smallest change of multipliers
     augmented = scores + multipliers - gamma * equations.Q @ p
     ones = equations.E[:F]
     augmented = augmented - ones.T @ (ones @ augmented / ones.sum(1))

@@ -1,4 +1,4 @@
-"""Questions to a choice of candidates."""
+"""Ops of ``Multiclass``: a softmax over candidates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from smoothsp.oracles._inference.logsumexp import logsumexp
 
 
 class CandidateEngine(Engine):
-    """Answers about a choice, without gradients; a candidate uses its own entry."""
+    """Values and derivatives of ``Multiclass``; candidate c uses entry c."""
 
     num_row_potentials = 1
 
@@ -21,7 +21,7 @@ class CandidateEngine(Engine):
 
     @torch.no_grad()
     def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
+        self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
         values, y, *_ = (
             self.multiclass.decode() if k is None else self.multiclass.decode_topk(k)
@@ -30,7 +30,7 @@ class CandidateEngine(Engine):
 
     @torch.no_grad()
     def log_partition(
-        self, needs_grad: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, needs_grad: Sequence[bool], dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         multiclass = self.multiclass
         scores, has_candidates = (
@@ -38,10 +38,11 @@ class CandidateEngine(Engine):
             multiclass.mask.any(1, keepdim=True),
         )
         top = scores.amax(1, keepdim=True)
-        # the maximum, and what is relative to it
+        # hi is the maximum, lo = log sum exp(score - maximum)
         shifted_log_partition = logsumexp(scores - top)[:, None]
         probabilities = (scores - top - shifted_log_partition).exp()[
             :, : multiclass.scores.shape[1]
         ] * has_candidates
+        # a row without candidates has the empty output alone: log 1 = 0
         hi_lo = torch.cat([top, shifted_log_partition], 1).double() * has_candidates
         return hi_lo.sum(1).to(dtype), hi_lo, [probabilities]

@@ -1,7 +1,7 @@
-"""Alternating directions over structures that share variables.
+"""Dual decomposition by ADMM (AD3) over structures that share variables.
 
-Structure f has scores s_f, and a copy u_f of the variables that it has. With delta the
-number of structures of a variable, gamma the strength of a regularisation (0: none),
+Structure f has scores s_f and a copy u_f of its variables. With delta the number of
+structures of a variable and gamma the strength of the regularisation (0: none),
 
     kappa = gamma + extra;   rho = kappa - gamma / delta;   lam_f = 0 in sum
     repeat
@@ -9,8 +9,9 @@ number of structures of a variable, gamma the strength of a regularisation (0: n
         u   = mean of u_f over the structures of each variable
         lam_f -= rho (u_f - u)
 
-Each quadratic programme has one strength for all cells. Its search starts from the
-outputs that had weight in the last round.
+The penalty rho differs between variables so that each quadratic programme has the same
+strength kappa in all cells. Its active-set search is warm-started with the active
+outputs of the last round.
 
 Source: Martins et al., "AD3: Alternating Directions Dual Decomposition for MAP
 Inference in Graphical Models" (2015), algorithm 2; Niculae and Martins, "LP-SparseMAP:
@@ -33,25 +34,27 @@ from smoothsp.oracles._searches.active_outputs import (
 )
 from smoothsp.oracles._searches.shared_cells import Variables
 
-# Most decodes of a structure in a round: to search on for the best mixture of a round
-# saves rounds, and no decodes.
+# Maximum number of decodes of a structure per round. Solving each quadratic programme
+# to the end saves rounds but no decodes.
 _DECODES_PER_ROUND = 2
-# Rounds between solutions of equations, certificates, and changes of the strength.
+# Rounds between closed-form solutions, bounds, and adaptations of the penalty.
 _ROUNDS_PER_SOLVE, _ROUNDS_PER_CERTIFICATE, _ROUNDS_PER_ADAPTATION = 4, 8, 10
-# Outputs of a fractional solution, of each structure, that are completed.
+# Number of outputs per structure of a fractional solution that are completed to outputs
+# of the graph.
 _MAX_COMPLETED = 4
-# Roundings of scores and multipliers that a gap may consist of: those of the equations
-# come to about twenty.
+# A gap up to this number of unit roundings of scores and multipliers counts as 0. The
+# closed-form solution has a rounding error of about 20.
 _GAP_ULPS = 64
-# The first strength beside gamma, in mean scores of shared cells. Of 1/4 to 4, this
-# takes the fewest rounds on random graphs of chains, trees and matchings.
+# Initial kappa - gamma in units of the mean score of shared cells. Among 1/4 to 4, this
+# needs the fewest rounds on random graphs of chains, trees and matchings.
 _EXTRA_STRENGTH = 4.0
-# Residuals that differ by more than this factor change the strength.
+# The penalty adapts if primal and dual residual differ by more than this factor: Boyd
+# et al., "Distributed Optimization ... via ADMM" (2011), section 3.4.1.
 _RESIDUAL_RATIO = 10.0
-# Scores of structures whose potentials are unknown are guessed to be at most so many
-# times that of their best output: only rows without agreement have lower bounds.
+# Structures without readable potentials: all scores are assumed to be at most this
+# multiple of the best one. It only decides when a row counts as without agreement.
 _ASSUMED_SCORE_RATIO = 2.0**16
-# Factor by which the strength may change in all.
+# Total factor by which the penalty may change from its initial value.
 _STRENGTH_RANGE = 2.0**10
 
 
@@ -61,11 +64,11 @@ class Factor:
     Parameters
     ----------
     structure
-        In float64 and without gradients, where the library has made it so.
+        Structure in float64 without gradients; a user-defined one keeps its dtype.
     shape, dtype
-        Of a cost of one row.
-    search
-        Class of its search, made of structure, strengths and outputs.
+        Shape and dtype of a cost of one row.
+    mixtures_class
+        Class of the active-set search, constructed from structure, strengths, outputs.
     """
 
     def __init__(
@@ -75,12 +78,12 @@ class Factor:
         self.mixtures_class = mixtures_class
 
     def select(self, rows: Tensor) -> "Factor":
-        """The factor of some rows."""
+        """The factor of the selected rows."""
         selected = self.structure.select(rows)
         return Factor(selected, self.shape, self.dtype, self.mixtures_class)
 
     def decode(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """The best output with a cost ``(batch, cells)``, and its parts in float64."""
+        """Best output under ``cost (batch, cells)``, and its parts in float64."""
         shaped_cost = cost.to(self.dtype).reshape(len(cost), *self.shape)
         y = self.structure.augment(shaped_cost).decode()[1]
         return y, self.parts(y)
@@ -95,15 +98,19 @@ class Factor:
         return score
 
     def potentials(self) -> Tensor | None:
-        """First potentials ``(batch, cells)`` in float64; None if there are no such."""
+        """First potentials ``(batch, cells)`` in float64; None if not accessible."""
         potentials = getattr(self.structure, "_first_potentials", None)
         return None if potentials is None else potentials.flatten(1).double()
 
     def largest_score(self, y: Tensor) -> Tensor:
-        """Upper bound ``(batch,)`` of the magnitude of a score; a guess for others."""
+        """Upper bound ``(batch,)`` of the magnitude of all scores.
+
+        A guess from the score of y for structures without readable potentials.
+        """
         structure = self.structure
         potentials = self.potentials()
         if potentials is None:
+            # margins below LIMIT: augmented scores must stay valid potentials
             magnitude = self.score(y).abs()
             return torch.maximum(
                 (_ASSUMED_SCORE_RATIO * (1 + magnitude)).clamp(max=LIMIT / 16),
@@ -118,6 +125,7 @@ class Factor:
         for name, x in structure._named_potentials().items():
             magnitude = x.double().abs().masked_fill(x == -torch.inf, 0)
             if name in row_potentials:
+                # an output uses each entry of a row at most once
                 total = total + magnitude.flatten(1).sum(1)
             elif x.numel():
                 total = total + max_uses * magnitude.max()
@@ -125,35 +133,36 @@ class Factor:
 
 
 class Consensus:
-    """Rows of a graph, and what is known of each.
+    """State of the search for each row of a graph: outputs, bounds and residuals.
 
     Parameters
     ----------
     factors
         Structures of the graph.
     variables
-        Which of their cells are one.
+        The variable of each cell.
     gamma
         Strength of the regularisation, at least 0.
     max_rounds
-        Most rounds.
+        Maximum number of rounds.
     tol
-        Residuals at which a row has converged.
+        Largest primal and dual residual of a converged row.
 
     Attributes
     ----------
     y
-        Outputs of each structure, the best that were found.
+        Best outputs so far, one tensor for each structure.
     value, bound
         ``(batch,)`` float64: score of y, -inf without an output; upper bound.
     residual
-        ``(batch,)`` float64: largest distance of a structure's copy to the mean.
+        ``(batch,)`` float64: largest difference between a structure's copy and the
+        mean, the primal residual.
     solved
-        ``(batch,)`` bool: True where equations gave the relaxed solution.
+        ``(batch,)`` bool: True where the closed-form solution attained the bound.
     rounds, decodes
-        ``(batch,)`` int64.
+        ``(batch,)`` int64: number of rounds, and of calls of ``decode``.
     mixtures
-        The last mixture of each structure; none if no round was needed.
+        The last mixture of each structure; empty if no round was needed.
     """
 
     def __init__(
@@ -172,7 +181,7 @@ class Consensus:
         self.residual, self.scale = zeros.clone(), zeros.clone()
         self.rounds, self.decodes = zeros.long(), zeros.long()
         self.solved = zeros.bool()
-        # of rows: value, slots and weights of solutions that a bound may prove
+        # by row: value, slots and weights of solutions not yet proven by a bound
         self.candidates: dict[int, Any] = {}
         self.y = [x.structure.decode()[1] for x in factors]
         pairs = zip(factors, self.y, strict=True)
@@ -181,29 +190,30 @@ class Consensus:
 
     @property
     def exact(self) -> Tensor:
-        """Whether value and bound agree up to rounding, ``(batch,)``."""
+        """True where value and bound agree up to rounding, ``(batch,)``."""
         return self.bound - self.value <= self.slack
 
     @property
     def cannot_agree(self) -> Tensor:
-        """Rows whose bound is below all values: their structures cannot agree."""
+        """Rows whose bound is below all scores: their structures cannot agree."""
+        # the regulariser subtracts at most gamma / 2 per cell from a value
         cells = sum(self.variables.sizes)
         return self.bound < self.score_lower_bound - self.gamma / 2 * cells
 
     @property
-    def infeasible(self) -> Tensor:
-        """Rows of which this is certain: no score of their structures is a guess."""
+    def proven_infeasible(self) -> Tensor:
+        """Rows proven infeasible: ``cannot_agree`` with a bound that is no guess."""
         has_bounds = all(x.potentials() is not None for x in self.factors)
         return self.cannot_agree if has_bounds else torch.zeros_like(self.cannot_agree)
 
     @property
     def slack(self) -> Tensor:
-        """Rounding of bounds, ``(batch,)``."""
+        """Rounding error of bounds, ``(batch,)``."""
         eps = max(torch.finfo(x.dtype).eps for x in self.factors)
         return _GAP_ULPS * eps * (1 + self.scale)
 
     def run(self) -> None:
-        """Search until each row is certified, converged, or out of rounds."""
+        """Iterate until each row is certified, has converged, or is out of rounds."""
         lam, score_size = self._initial_multipliers_and_score_size()
         rows = torch.arange(len(lam), device=lam.device)
         active_factors, variables, gamma = (
@@ -254,13 +264,14 @@ class Consensus:
             done = is_maximum & (
                 torch.maximum(primal_residual, dual_residual) <= self.tol
             )
-            # more would be minus infinity
+            # multipliers beyond would reach -LIMIT, which counts as -inf
             done = done | (_max_abs_per_row(lam) > LIMIT / 8)
             if count == self.max_rounds or count % _ROUNDS_PER_CERTIFICATE == 0:
                 needs_bound = torch.ones_like(done)
             else:
                 needs_bound = done.clone()
-            # a certificate at a solution, and no jump to what is not proven
+            # the bound is evaluated at the closed-form solution, but the iteration goes
+            # on from its own multipliers: the solution may be wrong
             lam_to_bound, u_to_bound = lam.clone(), u.clone()
             if count % _ROUNDS_PER_SOLVE == 0 or bool(done.any()):
                 needs_bound = needs_bound | self._solve_active_sets(
@@ -292,14 +303,18 @@ class Consensus:
                 )
 
     def _is_finished(self, rows: Tensor) -> Tensor:
-        """Rows whose certificate ends the search."""
+        """Rows whose search ends by a certificate.
+
+        With gamma > 0 the result is the relaxed solution, so an optimal output does not
+        end the search.
+        """
         is_finished = self.solved | self.cannot_agree
         return (is_finished if self.gamma > 0 else is_finished | self.exact)[rows]
 
     def _initial_multipliers_and_score_size(self) -> tuple[Tensor, Tensor]:
-        """Multipliers that divide scores of a variable alike among its structures.
+        """Initial multipliers ``(batch, cells)``, and the mean size of shared scores.
 
-        And the size of the scores of shared cells.
+        The multipliers split the score of a variable equally among its structures.
         """
         variables, B = self.variables, len(self.value)
         potentials = []
@@ -317,7 +332,8 @@ class Consensus:
         mean = variables.mean(cells)
         lam = (mean - cells).masked_fill(~is_shared, 0)
         score_size = (mean.abs() * is_shared).sum(1) / is_shared.sum(1).clamp(min=1)
-        # of what one structure forbids the others pay more than any score
+        # if one structure forbids a cell, all others pay more for it than any
+        # difference of scores
         has_forbidden_cell = variables.mean(forbidden.double()) > 0
         lam = torch.where(has_forbidden_cell, -self._forcing_cost(slice(None)), lam)
         return lam.masked_fill(forbidden, 0), torch.where(
@@ -325,16 +341,16 @@ class Consensus:
         )
 
     def _forcing_cost(self, rows: Any) -> Tensor:
-        """More than the difference of any two scores, ``(rows, 1)``."""
+        """A cost above the difference of any two scores, ``(rows, 1)``."""
         return (2 - 2 * self.score_lower_bound[rows]).clamp(max=LIMIT / 8)[:, None]
 
     def _solve_active_sets(
         self, variables: Variables, lam: Tensor, rows: Tensor, u: Tensor
     ) -> Tensor:
-        """Solve rows for the outputs that have weight; return which have a solution.
+        """Solve the equations of the active outputs; return rows with a solution.
 
-        Then lam and u change in place. It is the solution of the graph, if the next
-        bound is its value.
+        Changes ``lam`` and ``u`` of these rows in place. The solution is optimal if the
+        next bound equals its value.
         """
         is_solved = torch.zeros_like(rows, dtype=torch.bool)
         for i, row in enumerate(rows.tolist()):
@@ -387,7 +403,7 @@ class Consensus:
         lam: Tensor,
         rows: Tensor,
     ) -> None:
-        """Take solutions whose value is the bound; complete their outputs."""
+        """Accept solutions that attain the bound; complete their outputs."""
         slack = self.slack
         for row in rows.tolist():
             value, slots, weights = self.candidates.pop(row, (-np.inf, (), ()))
@@ -421,11 +437,12 @@ class Consensus:
         rows: Tensor,
         u: Tensor,
     ) -> Tensor:
-        """Improve bounds and outputs of rows; return the parts of what was decoded.
+        """Improve bounds and outputs of rows; return the parts of decoded outputs.
 
-        ``sum_f max_y s_f(y) + <lam_f, a(y)>`` bounds the maximum. With gamma, it has
-        ``- gamma / delta u`` added to the multipliers, and ``gamma / 2 |u|^2`` to the
-        sum: a concave function lies below its tangents.
+        ``sum_f max_y [s_f(y) + <lam_f, a_f(y)>]`` bounds the maximum, since multipliers
+        sum to 0 over the structures of a variable. With gamma > 0, ``-gamma / delta u``
+        is added to the multipliers and ``gamma / 2 |u|^2`` to the sum: the tangent at u
+        of the concave regulariser is above it.
         """
         costs = lam - self.gamma / variables.num_structures * u
         bound = self.gamma / 2 * (u.square() / variables.num_structures).sum(1)
@@ -434,7 +451,7 @@ class Consensus:
             y, cells = factor.decode(cost)
             score, cost_of_y = factor.score(y), cost * cells
             bound = bound + score + cost_of_y.sum(1)
-            # what is rounded: multipliers may be larger than their sum
+            # magnitudes of the summands, which may be larger than the sum
             scale = scale + score.abs() + cost_of_y.abs().sum(1)
             ys.append(y)
             parts.append(cells)
@@ -476,9 +493,10 @@ class Consensus:
         y: Tensor,
         parts: Tensor,
     ) -> None:
-        """Complete outputs of one structure to outputs of all; keep those that agree.
+        """Complete outputs of one structure to outputs of the graph, if possible.
 
-        Each structure in turn decodes with the cells forced that those before it have.
+        Decode the structures in turn, with the values of cells fixed that earlier
+        structures share. Rows whose structures then agree may improve the best output.
         """
         forcing_cost, costs = self._forcing_cost(rows), variables.split(lam)
         cell_variables = variables.split(variables.variable_of_cell)
@@ -511,7 +529,7 @@ class Consensus:
         ys: Sequence[Tensor],
         agrees: Tensor,
     ) -> None:
-        """Keep outputs that are the best of their row, where ``good``."""
+        """Replace the best outputs of rows where ``agrees`` and the score is higher."""
         scores = [x.score(y).double() for x, y in zip(active_factors, ys, strict=True)]
         value = torch.stack(scores).sum(0).masked_fill(~agrees, -torch.inf)
         better = value > self.value[rows]
@@ -523,5 +541,5 @@ class Consensus:
 
 
 def _max_abs_per_row(x: Tensor) -> Tensor:
-    """Largest magnitude of each row ``(batch, n)``; 0 of none."""
+    """Largest magnitude in each row of ``x (batch, n)``; 0 if n = 0."""
     return torch.nn.functional.pad(x.abs(), (0, 1)).amax(1)

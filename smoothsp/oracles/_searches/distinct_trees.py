@@ -1,9 +1,16 @@
-"""Draws of trees without replacement, by a race of all trees.
+"""Sampling of trees without replacement by exponential races.
 
-As ``_kernels/circuits/cpu/distinct_samples.py`` has it: a set of trees, those with the
-same heads of the first words and without some heads of the next one, waits with the
-time of its first arrival, exponential with the rate of its probability. The race is run
-from the top, word by word, and what is not chosen waits for its own first arrival.
+Each tree arrives at an exponential time whose rate is its probability; the n earliest
+trees are a sample without replacement. A priority queue holds disjoint sets of trees:
+those with given heads of the first words, and without some heads of the next word. The
+key of a set is the time of its first arrival, exponential with the total probability as
+its rate. The earliest set is split word by word until one tree is left; each remainder
+is queued with its first arrival, conditioned on being later.
+
+``_kernels/circuits/cpu/distinct_samples.py`` does the same for circuits.
+
+Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them" (2019);
+exponential times are the negated Gumbel variables on a log scale.
 """
 
 import heapq
@@ -14,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Below this share, what is left of a set is summed anew: chances have the rounding
-# errors of 1, so that heads which no tree has may seem to have some.
+# Below this fraction of a set's probability, the remainder is summed anew. As a sum of
+# marginals it has an absolute error of about 1e-16, and may be positive for no tree.
 MIN_FRACTION = 1e-6
-# Log-partitions ``[B]`` and chances ``[B, m, m, L]`` of arcs.
+# (arcs, lengths) -> log-partitions ``[B]`` and arc marginals ``[B, m, m, L]``.
 SumFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -28,20 +35,22 @@ def sample_distinct_trees(
     generator: torch.Generator | None,
     log_partition_and_marginals: SumFunction,
 ) -> Tensor:
-    """Heads and labels ``[B, n, words, 2]``.
+    """Sample n distinct trees of each row: heads and labels ``[B, n, words, 2]``.
 
-    Of arcs ``[B, m, m, L]`` in float64, -inf where none is; ``sums(arcs, lengths)``
-    sums over all trees. -1 beyond a row, and where it has fewer trees.
+    ``arcs`` are scores ``[B, m, m, L]`` in float64, -inf for absent arcs. Entries are
+    -1 beyond the length of a row, and for samples beyond its number of trees.
     """
     B, m, _, L = arcs.shape
     ys = lengths.new_full((B, n, m - 1, 2), -1)
+    # the counter decides ties of times, so that heapq never compares tensors
     sizes, tie_break = lengths.tolist(), itertools.count()
 
     def log_exponential(size: int) -> Tensor:
         values = torch.empty(size, dtype=torch.float64, device=arcs.device)
         return values.exponential_(generator=generator).log()
 
-    # of each row (time, number, log-probability, first heads and labels, arcs)
+    # entries of each row: (time, tie break, log-probability, first heads and labels,
+    # arcs left)
     queues: list[list[Any]] = [
         [(time, next(tie_break), 0.0, (), arcs[b])]
         for b, time in enumerate(log_exponential(B).tolist())
@@ -54,7 +63,7 @@ def sample_distinct_trees(
         times, log_p = ([x[i] for x in entries] for i in (0, 2))
         heads, arcs_left = [x[3] for x in entries], torch.stack([x[4] for x in entries])
         while True:
-            # the rows whose next word has no head yet
+            # rows whose tree is not yet complete; one batched sum over all of them
             incomplete = [i for i, b in enumerate(rows) if len(heads[i]) < sizes[b]]
             if not incomplete:
                 break
@@ -73,6 +82,7 @@ def sample_distinct_trees(
                 device=arcs.device,
             )  # fmt: skip
             chosen = (cumulative <= uniform * cumulative[:, -1:]).sum(1)
+            # rounding of uniform * total may pass the last head of positive probability
             chosen = torch.minimum(chosen, (cumulative < cumulative[:, -1:]).sum(1))
             other_probs = head_probs.clone()
             other_probs[row_index, chosen] = 0
@@ -98,6 +108,8 @@ def sample_distinct_trees(
             ):
                 other_log_p = log_p[i] + float(log_fraction[j])
                 if other_log_p > -torch.inf:
+                    # memoryless: later than times[i] by another exponential time; keys
+                    # are log times, hence logaddexp
                     arrival = float(
                         torch.logaddexp(
                             torch.tensor(times[i], device="cpu"),

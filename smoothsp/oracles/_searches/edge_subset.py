@@ -1,4 +1,4 @@
-"""Outputs that choose edges of a graph: 1 for these, 0 for others, -1 for none."""
+"""Structures whose outputs are subsets of edges: 1 if chosen, 0 if not, -1 padding."""
 
 import torch
 from jaxtyping import Int
@@ -9,7 +9,7 @@ from smoothsp.oracles._searches.structure import SearchStructure
 
 
 class EdgeSubset(SearchStructure):
-    """A search whose only potentials ``(batch, E)`` are scores of chosen edges.
+    """A search over sets of edges with scores ``(batch, E)``, its only potentials.
 
     Attributes
     ----------
@@ -18,20 +18,21 @@ class EdgeSubset(SearchStructure):
     """
 
     index: Tensor
-    _num_labels = 2
-    # whether it is known that no row lacks an edge
+    _label_counts_width = 2
+    # True if no row has padding: masks need not be computed
     _all_edges_real = False
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: the edges of each row."""
+        """``(batch,)``: the number of edges of each row."""
         return self._real_mask.sum(1)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
-        """``(batch, 1)``: one more than the last edge of each row."""
+        """``(batch, 1)``: index of the last edge of each row plus one."""
         E = self.shape[0]
         count = torch.arange(1, E + 1, device=self._first_potentials.device)
+        # edges may be missing in the middle of a row: the last real one counts
         num_entries = torch.where(self._real_mask, count, 0)
         return (
             num_entries.amax(1, keepdim=True) if E else num_entries.sum(1, keepdim=True)
@@ -49,21 +50,21 @@ class EdgeSubset(SearchStructure):
             y if self._all_edges_real else y.masked_fill(~self._real_mask[:, None], -1)
         )
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         chosen = y == 1
         if not self._all_edges_real:
             chosen = chosen & self._real_mask[:, None]
         return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
 
     def _gather_entries(self, used: Tensor) -> Tensor:
-        # of edge e either e or none is used
+        # entry e is used by edge e alone: a mask does, without a gather
         return torch.where(used >= 0, self._first_potentials[:, None], 0).double()
 
 
 def as_edges_and_index(
     name: str, edges: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Scores ``(batch, E)``, and nodes ``(E, 2)`` or ``(batch, E, 2)``, checked."""
+    """Validate scores ``(batch, E)`` and nodes ``(E, 2)`` or ``(batch, E, 2)``."""
     edges = checks.as_potentials(name, edges)
     if edges.dim() != 2:
         raise ValueError(f"{name}: expected (batch, E), got {tuple(edges.shape)}")

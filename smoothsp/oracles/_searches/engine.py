@@ -1,4 +1,4 @@
-"""Questions to a search: which outputs are best, and what they score."""
+"""Ops of search structures: best outputs, k best outputs, and scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from smoothsp.oracles._inference.to_numpy import to_numpy
 
 
 class SearchEngine(Engine):
-    """A structure that searches: its potentials, and attributes of its rows."""
+    """Adapter of a ``SearchStructure`` to the interface of ``Engine``."""
 
     def __init__(self, structure: Any) -> None:
         self.structure = structure
@@ -26,43 +26,50 @@ class SearchEngine(Engine):
         return tuple(getattr(structure, name) for name in structure.row_attributes)
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "SearchEngine":
-        own, others = (
+        potentials, row_attributes = (
             tensors[: self.num_row_potentials],
             tensors[self.num_row_potentials :] or self.row_attributes,
         )
-        return SearchEngine(self.structure._from_row_tensors((*own, *others)))
+        return SearchEngine(
+            self.structure._from_row_tensors((*potentials, *row_attributes))
+        )
 
     def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
+        self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
-        """The best outputs, without values: losses ask for these in two numbers."""
+        """Best outputs, without values: losses score them again as hi + lo."""
         y, valid = self.structure._run_search(k)
         value = y.new_empty(0, dtype=dtype)
         return BestOutputs(value, y, valid=None if k is None else valid)
 
     def score(
-        self, used: Tensor, dtype: torch.dtype, two: bool = False
+        self, used_parts: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Any]:
-        """Scores of outputs ``used`` ``[B, k, ...]``, by a kernel if there is one."""
+        """Scores ``[B, k]`` of outputs ``used_parts [B, k, ...]``.
+
+        The parts of a search are the outputs themselves.
+        """
         structure = self.structure
-        kernel_scores = structure._kernel_scores(to_numpy(used))
+        kernel_scores = structure._kernel_scores(to_numpy(used_parts))
         is_float32 = self.potentials[0].dtype == torch.float32
-        if kernel_scores is not None and (is_float32 or not two):
+        if kernel_scores is not None and (is_float32 or not with_hi_lo):
             value = torch.from_numpy(kernel_scores)
-            # of float32 sums in float64 are as good
-            return to_dtype(value, dtype), as_hi_lo(value) if two else None
-        hi_lo = sum_hi_lo(structure._gather_entries(structure._used_entries(used)))
+            # float64 sums of float32 scores are exact enough: lo would be 0
+            return to_dtype(value, dtype), as_hi_lo(value) if with_hi_lo else None
+        hi_lo = sum_hi_lo(
+            structure._gather_entries(structure._used_entry_indices(used_parts))
+        )
         return hi_lo.sum(2).to(dtype), hi_lo
 
-    def part_entries(self, used: Tensor) -> Tensor:
-        entries: Tensor = self.structure._used_entries(used)
+    def part_entries(self, used_parts: Tensor) -> Tensor:
+        entries: Tensor = self.structure._used_entry_indices(used_parts)
         return entries
 
 
 class SearchOp(Op):
-    """The best outputs ``[B, ...]``, or the k best ``[B, k, ...]``, and which exist.
+    """Best outputs ``[B, ...]``, or the k best ``[B, k, ...]``, and which exist.
 
-    No gradient reaches them.
+    Integers: not differentiable.
     """
 
     returns_tensor = False

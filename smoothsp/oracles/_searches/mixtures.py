@@ -1,4 +1,8 @@
-"""The active-set search for sparse mixtures of the outputs of any structure."""
+"""Active-set method for SparseMAP: sparse mixtures of outputs of any structure.
+
+Source: Niculae et al., "SparseMAP: Differentiable Sparse Structured Inference" (2018),
+the active-set method.
+"""
 
 from typing import Any
 
@@ -9,18 +13,19 @@ from smoothsp._kernels.combinatorial import sparsemap_qp
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference.parts import part_counts
 
-# Slots for outputs at first; there are twice as many when all are full.
+# Initial number of slots for outputs; it doubles when all are full.
 _SLOTS = 8
-# Roundings of the largest score that a gap may consist of.
+# A gap up to this number of roundings of the largest score counts as 0.
 ROUNDINGS = 16
 
 
 class Mixtures:
-    """Outputs found so far, in slots, and the rows whose mixture is not the best yet.
+    """Active outputs of each row in slots, their weights, and the unfinished rows.
 
-    A search maximises ``<s + cost, p> - strength / 2 |A p|^2`` for each row, with a
-    cost of each part. ``restart`` changes the cost and the strength, and keeps the
-    outputs that have weight. Scores, and so gaps, are in units of the strength.
+    Maximises ``<s + A' cost, p> - strength / 2 |A p|^2`` over the simplex for each row;
+    A holds the parts of the outputs. ``restart`` changes cost and strength and keeps
+    the active outputs. Scores are in units of the strength, which makes the quadratic
+    term 1/2.
 
     Parameters
     ----------
@@ -51,7 +56,7 @@ class Mixtures:
         self.gap = torch.full((B,), torch.inf, dtype=torch.float64, device=device)
         # scores without the cost
         self.base_scores = torch.zeros(B, _SLOTS, dtype=torch.float64, device=device)
-        # what the kernel reads and writes is on the CPU
+        # state of the quadratic programme on the CPU, where its kernel runs
         self.gram = torch.zeros(B, _SLOTS, _SLOTS, dtype=torch.float64, device="cpu")
         self.scores = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
         self.weights = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
@@ -61,7 +66,7 @@ class Mixtures:
     def restart(
         self, structure: Any, rows: Tensor, cost: Tensor, strength: Tensor
     ) -> None:
-        """Search these rows again, with costs ``(n, size)`` and strengths ``(n,)``."""
+        """Restart these rows with costs ``(n, size)`` and strengths ``(n,)``."""
         self.structure, self.rows = structure, rows
         self.cost[rows], self.strength[rows] = cost, strength
         costs = (self._row_parts() @ cost.unsqueeze(2)).squeeze(2)
@@ -70,10 +75,10 @@ class Mixtures:
         self._solve_weights(torch.full((len(rows),), -1, device="cpu"))
 
     def run(self, max_decodes: int, add_last: bool = False) -> None:
-        """Decode until no output is better than the mixture, at most ``most`` times.
+        """Add best outputs of the gradient until the gap is 0 or decodes run out.
 
-        The output of the last call is added if ``last``, and otherwise used for the
-        gap alone. Rows that are not at their maximum stay in ``rows``.
+        The output of the last decode is added if ``add_last``; otherwise it only
+        updates the gap. Rows that are not at their maximum stay in ``rows``.
         """
         for count in range(1, max_decodes + 1):
             if len(self.rows) == 0:
@@ -83,6 +88,7 @@ class Mixtures:
             scores = self.scores[self.rows.cpu()].to(self.rows.device)
             mixture = (weights.unsqueeze(1) @ self._row_parts()).squeeze(1)
             cost = (self.cost[self.rows] - strength[:, None] * mixture).to(self.dtype)
+            # the gradient of the objective is s + cost - strength A p
             cost = cost.reshape(len(cost), *self.shape)
             augmented, y = self.structure.augment(cost).decode()
             self.decodes[self.rows] += 1
@@ -95,7 +101,7 @@ class Mixtures:
             self.gap[self.rows] = strength * gap
             magnitude = 1 + scores.abs().amax(1)
             rounding = ROUNDINGS * torch.finfo(self.dtype).eps
-            # an output that has weight already is no better: what is left is rounding
+            # if the best output is active already, the gap is rounding error
             better = (gap > rounding * magnitude) & ~self._is_active_output(y)
             if count == max_decodes and not add_last:
                 return
@@ -118,23 +124,24 @@ class Mixtures:
         return slots.numpy(), self.weights[row, slots].numpy(), base_scores, parts
 
     def set_weights(self, row: int, slots: Any, weights: Any) -> None:
-        """Change the weights of a row."""
+        """Set the weights of a row; other slots become inactive."""
         self.active[row], self.weights[row] = False, 0.0
         self.active[row, slots] = True
         self.weights[row, slots] = torch.from_numpy(weights)
 
     def marginals(self, rows: Tensor) -> Tensor:
-        """Share ``(n, size)`` of the mixture that uses each part."""
+        """Marginals ``A p`` of the mixtures of these rows, ``(n, size)``."""
         weights = self.weights[rows.cpu()].to(rows.device)
         is_all_rows = len(rows) == len(self.parts)
         parts = self.parts if is_all_rows else self.parts[rows]
         return (weights.unsqueeze(1) @ parts).squeeze(1)
 
     def result(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Outputs, weights, parts and products, heaviest first.
+        """Outputs, weights, parts and Gram matrix, by decreasing weight.
 
-        ``(batch, k, ...)``, float64 ``(batch, k)``, ``(batch, k, *shape)`` and float64
-        ``(batch, k, k)`` on the CPU. Rows with fewer outputs repeat the first.
+        Shapes are ``(batch, k, ...)``, ``(batch, k)`` float64, ``(batch, k, *shape)``,
+        and ``(batch, k, k)`` float64 on the CPU. Rows with fewer than k active outputs
+        repeat the first one, with weight 0.
         """
         order = self.weights.argsort(dim=1, descending=True, stable=True)
         k = max(int(self.active.sum(1).amax()), 1) if len(order) else 1
@@ -142,7 +149,7 @@ class Mixtures:
         row_index = torch.arange(len(order), device="cpu")[:, None]
         active = self.active[row_index, order]
         gram = self.gram[row_index[:, :, None], order[:, :, None], order[:, None, :]]
-        # rows with fewer outputs show their first again
+        # a valid output in each slot, so that later scores need no mask
         slots = torch.where(active, order, order[:, :1]).to(self.outputs.device)
         rows = row_index.to(slots.device)
         outputs, parts = self.outputs[rows, slots], self.parts[rows, slots]
@@ -150,7 +157,7 @@ class Mixtures:
         return outputs, self.weights[row_index, order].to(slots.device), parts, gram
 
     def _row_parts(self) -> Tensor:
-        """Parts of the outputs of the rows, without a copy while all are searched."""
+        """Parts of the outputs of ``rows``; a view as long as no row has finished."""
         is_all_rows = len(self.rows) == len(self.parts)
         return self.parts if is_all_rows else self.parts[self.rows]
 
@@ -161,9 +168,10 @@ class Mixtures:
         augmented: Tensor | None = None,
         cost: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores without the cost, those with it in units of the strength, parts.
+        """Scores without cost, scores with cost over the strength, and parts.
 
-        In float64 the first are what was found, with a cost, less what was paid.
+        In float64 the score without cost is the augmented score less the cost, which
+        saves a call of ``score``.
         """
         used = parts.flatten(1).double()
         if augmented is None or cost is None or augmented.dtype != torch.float64:
@@ -181,7 +189,7 @@ class Mixtures:
         return base_scores, scores, used
 
     def _is_active_output(self, y: Tensor) -> Tensor:
-        """Whether y is among the outputs of its row that have weight."""
+        """Return True where y is an active output of its row, ``(n,)``."""
         same = self.outputs[self.rows] == y.unsqueeze(1)
         same = same.reshape(*same.shape[:2], -1).all(2)
         return (same & self.active[self.rows.cpu()].to(y.device)).any(1)
@@ -189,7 +197,7 @@ class Mixtures:
     def _add_outputs(
         self, y: Tensor, base_score: Tensor, score: Tensor, parts: Tensor
     ) -> None:
-        """Put an output of each row into a free slot, and find the weights anew."""
+        """Put an output of each row into a free slot, and solve for the weights."""
         rows = self.rows.cpu()
         if bool(self.active[rows].all(1).any()):
             self._double_slots()
@@ -206,7 +214,10 @@ class Mixtures:
         self._solve_weights(slot)
 
     def _solve_weights(self, slot: Tensor) -> None:
-        """Find the weights of the rows, with an output added in ``slot``; -1: none."""
+        """Solve the quadratic programme of ``rows``, with the output in ``slot`` new.
+
+        -1: no new output. The kernel skips rows with -2, those not in ``rows``.
+        """
         new_slots = torch.full((len(self.active),), -2, device="cpu")
         new_slots[self.rows.cpu()] = slot
         arrays = (self.gram, self.scores, new_slots, self.weights, self.active)
@@ -215,7 +226,7 @@ class Mixtures:
         run_rows(sparsemap_qp.add_output, len(new_slots), work, *numbers)
 
     def _double_slots(self) -> None:
-        """Make twice the slots."""
+        """Double the number of slots."""
         for name in ("outputs", "parts", "base_scores", "scores", "weights", "active"):
             old = getattr(self, name)
             setattr(self, name, torch.cat([old, torch.zeros_like(old)], 1))

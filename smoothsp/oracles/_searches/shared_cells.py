@@ -1,7 +1,7 @@
-"""Cells of several structures that are one variable: how they are named, and checked.
+"""Variables of a factor graph: cells of structures that ``shared`` identifies.
 
-The cells of a structure are the entries of its first potentials in a row. Those of all
-structures are numbered one after the other. A variable is the least of its cells.
+A cell is an entry of a structure's first potentials in a row. Cells are numbered
+through all structures in order. The number of a variable is that of its first cell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ class Variables:
 
     Parameters
     ----------
-    of_cell
-        ``(batch, cells)`` int64: the variable of each cell, the least of its cells.
+    variable_of_cell
+        ``(batch, cells)`` int64: number of the variable of each cell.
     sizes
         Number of cells of each structure.
 
     Attributes
     ----------
-    degree
-        ``(batch, cells)`` float64: number of structures that have the variable of a
+    num_structures
+        ``(batch, cells)`` float64: number of structures that have the variable of each
         cell, delta in the formulas.
     """
 
@@ -39,18 +39,19 @@ class Variables:
         )
         ones = torch.ones_like(zeros)
         counts = zeros.scatter_add(1, variable_of_cell, ones)
+        # in float64 as a divisor; a variable has at most one cell of each structure
         self.num_structures = counts.gather(1, variable_of_cell)
 
     def select(self, rows: Tensor) -> "Variables":
-        """Variables of some rows."""
+        """Variables of the selected rows."""
         return Variables(self.variable_of_cell[rows], self.sizes)
 
     def split(self, cells: Tensor) -> tuple[Tensor, ...]:
-        """Cells ``(batch, cells)`` of each structure."""
+        """Split ``cells (batch, cells)`` by structure."""
         return torch.split(cells, self.sizes, 1)
 
     def mean(self, cells: Tensor) -> Tensor:
-        """Mean over its cells of each variable, in all of them: ``(batch, cells)``."""
+        """Replace each cell by the mean over the cells of its variable."""
         total = torch.zeros_like(cells).scatter_add(1, self.variable_of_cell, cells)
         return total.gather(1, self.variable_of_cell) / self.num_structures.to(
             cells.dtype
@@ -64,7 +65,7 @@ def build_variables(
     batch: int,
     device: torch.device,
 ) -> Variables:
-    """Variables, of indices that name cells of the structures."""
+    """Build the variables from ``shared``, whose indices name cells of structures."""
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
     total = sum(sizes)
     offsets = {name: sum(sizes[:i]) for i, name in enumerate(shapes)}
@@ -85,7 +86,9 @@ def build_variables(
             cells.append((name, argument, numbers, exists))
         pairs.append(_pair_shared_cells(i, cells, structures, shapes, batch, offsets))
     variable_of_cell = torch.arange(total, device=device).repeat(batch, 1)
-    # the least cell spreads over what is connected
+    # connected components by label propagation: the smallest number of two paired cells
+    # spreads until nothing changes. A component has at most one cell of each structure,
+    # so few passes suffice
     changed = bool(pairs)
     while changed:
         previous = variable_of_cell.clone()
@@ -102,6 +105,7 @@ def build_variables(
 
 
 def _require_shared_entry(i: int, entry: object, structures: Mapping[str, Any]) -> Any:
+    """Return the entry if it names cells of two structures; raise otherwise."""
     expected = 'expected ("name", index, "name", index), two structures and their cells'
     if not isinstance(entry, tuple | list) or len(entry) != 4:
         raise TypeError(f"shared[{i}]: {expected}, got {_description(entry)}")
@@ -129,8 +133,9 @@ def _description(entry: object) -> str:
 def _as_cell_numbers(
     argument: str, index: object, shape: Sequence[int], batch: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Numbers ``(batch or 1, k)`` of cells, and which are given."""
+    """Flat numbers ``(batch or 1, k)`` of the indexed cells, and True unless -1."""
     cells = checks.as_int64(argument, index, device)
+    # (batch, k) of one axis and (k, axes) have the same rank: the axes decide
     axes, shape_passed = len(shape), tuple(cells.shape)
     if axes == 1 and cells.dim() in (1, 2):
         cells = cells.unsqueeze(-1)
@@ -160,6 +165,7 @@ def _as_cell_numbers(
             f"{argument}: expected a cell of {tuple(shape)}, or -1 for none, got "
             f"{tuple(indices)} at row {row}, entry {at}"
         )
+    # row-major, the order in which costs are flattened
     flat = torch.zeros(cells.shape[:2], dtype=torch.int64, device=device)
     for axis, size in enumerate(shape):
         flat = flat * size + cells[..., axis].clamp(min=0)
@@ -174,12 +180,15 @@ def _pair_shared_cells(
     batch: int,
     offsets: Mapping[str, int],
 ) -> tuple[Tensor, Tensor]:
-    """Pairs of cells ``(batch, k)`` that are one; of nothing, cell 0 with itself."""
+    """Pairs of cells ``(batch, k)`` that are one variable.
+
+    Entries without a cell pair cell 0 with itself, which changes nothing.
+    """
     (a, argument_a, flat_a, exists_a), (b, argument_b, flat_b, exists_b) = cells
     if flat_a.shape[1] != flat_b.shape[1]:
         raise ValueError(
-            f"{argument_b}: expected as many cells as of {a!r}, {flat_a.shape[1]}, got "
-            f"{flat_b.shape[1]}"
+            f"{argument_b}: expected the number of cells for {a!r}, {flat_a.shape[1]}, "
+            f"got {flat_b.shape[1]}"
         )
     flat_a, exists_a, flat_b, exists_b = (
         x.expand(batch, -1) for x in (flat_a, exists_a, flat_b, exists_b)
@@ -190,7 +199,7 @@ def _pair_shared_cells(
             f"{argument_b}: expected -1 where the index of {a!r} has it, got a cell "
             f"and -1 at row {row}, entry {entry}"
         )
-    # cells that no output uses: padding in both is none, in one alone an error
+    # padding in both structures is skipped; padding in one of them is an error
     real = []
     for name, flat in ((a, flat_a), (b, flat_b)):
         usable = usable_cells(structures[name], shapes[name])
@@ -214,7 +223,7 @@ def _pair_shared_cells(
 
 
 def usable_cells(structure: Any, shape: Sequence[int]) -> Tensor | None:
-    """Bool ``(batch, cells)``: False for padding; None where nothing tells."""
+    """Return False for padding, ``(batch, cells)``; None if padding is unknown."""
     mask = getattr(structure, "mask", None)
     potentials = getattr(structure, "_first_potentials", None)
     if potentials is None:
@@ -228,10 +237,11 @@ def usable_cells(structure: Any, shape: Sequence[int]) -> Tensor | None:
 def _require_distinct_variables(
     variables: Variables, shapes: Mapping[str, Sequence[int]]
 ) -> None:
-    """Require that no two cells of one structure are one variable."""
+    """Raise ValueError if two cells of one structure are the same variable."""
     offset = 0
     for name, size in zip(shapes, variables.sizes, strict=True):
         cell_variables = variables.variable_of_cell[:, offset : offset + size]
+        # equal variables are neighbours after sorting; a stable order names the first
         ranked, order = cell_variables.sort(dim=1, stable=True)
         repeats = (ranked[:, 1:] == ranked[:, :-1]).nonzero()
         if len(repeats):

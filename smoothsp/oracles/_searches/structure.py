@@ -1,4 +1,4 @@
-"""Structures decoded by a search: the parts that all of them share."""
+"""Base class of structures whose maximum is found by a combinatorial search."""
 
 import math
 from typing import Any, TypeVar
@@ -28,17 +28,17 @@ Self = TypeVar("Self", bound="SearchStructure")
 class SearchStructure(Structure):
     """A batch of potentials, and exact maximisation by a search over outputs.
 
-    A subclass calls this constructor at the end of its own. It defines which entries of
-    its potentials an output uses, the best output and the k best. Scores are sums of
-    these entries in float64, so gradients need no code.
+    A subclass calls this constructor last. It defines which entries of its potentials
+    an output uses, the best output and the k best outputs. The score of an output is
+    the sum of these entries in float64; autograd derives the gradient from the gather.
 
     Parameters
     ----------
     potentials
-        By name, ``(batch, ...)``: attributes of the structure. A cost is added to the
-        first of them.
+        Tensors ``(batch, ...)`` by name; each becomes an attribute. Costs are added to
+        the first one.
     shape
-        Of an output of one row.
+        Shape of an output of one row.
 
     Attributes
     ----------
@@ -51,76 +51,85 @@ class SearchStructure(Structure):
     def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
         set_attribute(self, "shape", shape)
         self._set_potentials(potentials)
+        # in-place changes of the potentials after validation raise an error later
         self._record_versions(potentials)
         self._require_valid(next(iter(potentials)))
 
-    # What a structure says ------------------------------------------------------
+    # To be implemented by subclasses --------------------------------------------
 
-    def _used_entries(self, y: Tensor) -> Tensor:
-        """Entries that outputs ``(batch, k, *shape)`` use.
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
+        """Indices ``(batch, k, U)`` of the entries that outputs y use, -1 for none.
 
-        Entries ``(batch, k, U)`` of the joined potentials of a row, -1 for none; of
-        what is no output any.
+        Indices count through all potentials of a row, flattened and concatenated. They
+        are arbitrary where y ``(batch, k, *shape)`` is not an output.
         """
         raise NotImplementedError
 
     def _is_output(self, y: Tensor) -> Tensor:
-        """Whether ``(batch, k, *shape)`` are outputs: bool ``(batch, k)``."""
+        """Return True where y ``(batch, k, *shape)`` is an output, ``(batch, k)``."""
         raise NotImplementedError
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
         """Labels ``(batch, k, N)`` of outputs ``(batch, k, *shape)``, -1 for none."""
         return y.flatten(2)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Best outputs ``(batch, *shape)``, and whether a row has any."""
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Best output of each row, ``(batch, *shape)``, and True where one exists."""
         raise NotImplementedError
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The k best outputs ``(batch, k, *shape)``, and which of them exist."""
         raise NotImplementedError
 
     def _has_output(self) -> NDArray[np.bool_]:
-        """Return True for rows with an output, ``(batch,)``, without a search."""
-        return self._search_best()[1]
+        """Return True for rows with an output, ``(batch,)``.
+
+        Subclasses override this where feasibility is cheaper than the search.
+        """
+        return self._search_best_outputs()[1]
 
     def _kernel_scores(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Scores ``(batch, k)`` of outputs by a kernel, if the structure has one."""
+        """Scores ``(batch, k)`` of outputs by a kernel; None without a kernel."""
         return None
 
-    def _search_best_and_score(self) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-        """Best outputs, and their scores ``(batch,)`` if a kernel adds them up.
+    def _search_best_outputs_and_scores(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+        """Best outputs, and their scores ``(batch,)`` if a kernel computes them.
 
-        The scores in float64, or rounded to the dtype of the potentials.
+        Scores are in float64, or already rounded to the dtype of the potentials.
         """
-        best, _ = self._search_best()
+        best, _ = self._search_best_outputs()
         score = self._kernel_scores(best[:, None])
         return best, None if score is None else score[:, 0]
 
-    # What follows ---------------------------------------------------------------
+    # Provided methods -----------------------------------------------------------
 
     @property
     def _decoding_engine(self) -> SearchEngine | None:
-        # what scores in its own way has no entries that are used
+        # a subclass with another score than a sum of entries cannot be indexed
         kind = type(self)
         if kind._with_hi_lo is not SearchStructure._with_hi_lo:
             return None
         return SearchEngine(self)
 
     @property
-    def _indexes_potentials(self) -> bool:
+    def _gold_parts_index_potentials(self) -> bool:
         return self._decoding_engine is not None and self._inherits_costs(
             SearchStructure
         )
 
     def _gold_parts(self, y: Tensor) -> Tensor:
+        # validation and used entries in one kernel call where a subclass has one
         y_with_k, has_k = self._with_k_axis(y)
         used, first_invalid = self._used_entries_and_first_invalid(y_with_k)
         if has_k or first_invalid >= 0:
             self._single_output_per_row(y)
-        return self._used_entries(y_with_k) if used is None else used
+        return self._used_entry_indices(y_with_k) if used is None else used
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         if not self._inherits_costs(SearchStructure):
@@ -130,7 +139,10 @@ class SearchStructure(Structure):
     def _add_hamming_cost(
         self: Self, used: Tensor, scale: float
     ) -> tuple[Self, Tensor]:
-        """The structure with costs of parts that entries ``used`` lack, and these."""
+        """Return the structure with ``scale`` added outside ``used``, and ``used``.
+
+        Only the first potentials, which hold the labels, carry the Hamming cost.
+        """
         potentials, usable = (
             self._first_potentials,
             self._usable_parts(self._first_name),
@@ -145,16 +157,19 @@ class SearchStructure(Structure):
         return outputs
 
     def _run_search(self, k: int | None) -> tuple[Tensor, Tensor]:
-        arrays = self._search_best() if k is None else self._search_k_best(k)
+        # kernels search on the CPU; outputs return to the device of the potentials
+        arrays = (
+            self._search_best_outputs() if k is None else self._search_k_best_outputs(k)
+        )
         y, valid = (
             torch.from_numpy(x).to(self._first_potentials.device) for x in arrays
         )
         return y, valid
 
     def _from_row_tensors(self: Self, tensors: tuple[Tensor, ...]) -> Self:
-        """The structure with such potentials, and what else has an entry for each row.
+        """Return the structure with these potentials and row attributes.
 
-        Of as many rows, or of a multiple: one batch below the other.
+        The number of rows may be a multiple of the batch: repetitions of it, stacked.
         """
         potentials = dict(zip(self._row_potentials, tensors, strict=False))
         other = self._with_potentials(potentials)
@@ -182,7 +197,7 @@ class SearchStructure(Structure):
         return self._first_potentials.cpu().resolve_neg().contiguous()
 
     def _potentials_as_numpy(self, name: str) -> NDArray[np.float64]:
-        """Such potentials in float64 on the CPU, -inf where nothing reads."""
+        """Potentials ``name`` in float64 on the CPU, -inf in entries never read."""
         x, usable = (
             self._row_potentials[name].detach().cpu().double(),
             self._usable_parts(name),
@@ -197,7 +212,7 @@ class SearchStructure(Structure):
         return -1 if has_output.all() else int(has_output.argmin())
 
     def _with_k_axis(self, y: Tensor) -> tuple[Tensor, bool]:
-        """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
+        """Outputs as int64 ``(batch, k, *shape)``, and whether y has the axis k."""
         y = checks.as_int64("y", y, self._first_potentials.device)
         B = len(self._first_potentials)
         lacks_k = y.dim() == 1 + len(self.shape)
@@ -211,7 +226,7 @@ class SearchStructure(Structure):
         return y_with_k, not lacks_k
 
     def _checked_outputs(self, y: Tensor) -> tuple[Tensor, bool]:
-        """``_several``, each of which has to be an output."""
+        """Return y as by ``_with_k_axis``; raise ValueError unless all are outputs."""
         y_with_k, has_k = self._with_k_axis(y)
         _, first_invalid = self._used_entries_and_first_invalid(y_with_k)
         if first_invalid >= 0:
@@ -223,9 +238,10 @@ class SearchStructure(Structure):
         return y_with_k, has_k
 
     def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
-        """``_used(y)``, if it is known, and ``b k + i`` of the first that is no output.
+        """Used entries of y or None, and the flat index of the first invalid output.
 
-        -1 if all are outputs.
+        The index is ``b k + i`` for output i of row b, -1 if all are outputs. Kernels
+        that check outputs may also return their used entries ``(batch, k, U)``.
         """
         is_output = self._is_output(y)
         if not checks.has_concrete_values() or bool(is_output.all()):
@@ -234,7 +250,7 @@ class SearchStructure(Structure):
         return None, b * y.shape[1] + k
 
     def _single_output_per_row(self, y: Tensor) -> Tensor:
-        """``(batch, 1, *shape)``: one output a row."""
+        """Outputs ``(batch, 1, *shape)``; raise ValueError if y has an axis k."""
         y_with_k, has_k = self._checked_outputs(y)
         if has_k:
             raise ValueError(
@@ -243,29 +259,31 @@ class SearchStructure(Structure):
         return y_with_k
 
     def _score_float64(self, y: Tensor) -> Tensor:
-        """Scores ``(batch, k)`` in float64 of what are outputs."""
+        """Scores ``(batch, k)`` in float64 of valid outputs."""
+        # under torch.func and torch.compile only the gather is traceable
         if not is_eager_tensor(y) or not self._is_eager_tensor():
-            return self._sum_entries(self._used_entries(y))
+            return self._sum_entries(self._used_entry_indices(y))
         if type(self)._kernel_scores is SearchStructure._kernel_scores:
-            return self._sum_entries(self._used_entries(y))
+            return self._sum_entries(self._used_entry_indices(y))
         return rules.score(SearchEngine(self), y, torch.float64).value
 
     def _sum_entries(self, used: Tensor) -> Tensor:
-        """Sums ``(batch, k)`` of entries ``(batch, k, U)``, in float64."""
+        """Sum of the entries ``used (batch, k, U)``, ``(batch, k)`` in float64."""
         return self._gather_entries(used).sum(2)
 
     def _gather_entries(self, used: Tensor) -> Tensor:
-        """Entries ``(batch, k, U)`` in float64, 0 for those that are none."""
+        """Entries ``(batch, k, U)`` of the potentials in float64, 0 for index -1."""
         joined = _concatenate_potentials(tuple(self._row_potentials.values()))
         if not joined.shape[1]:
+            # gather has no valid index in an empty row, not even for padding
             used = used[..., :0]
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
         return flat.reshape(used.shape).masked_fill(used < 0, 0)
 
     def _with_hi_lo(self, scores: Tensor, y: Tensor) -> DoubleDouble:
-        """Float64 values ``(batch, k)`` of outputs y, in the dtype and as two numbers.
+        """Scores ``(batch, k)`` of outputs y, in the dtype and as hi + lo in float64.
 
-        By default the sums of the entries that are used.
+        By default hi + lo is the compensated sum of the used entries.
         """
         rounded = scores.to(self._first_potentials.dtype)
         if not is_eager():
@@ -273,16 +291,21 @@ class SearchStructure(Structure):
         return DoubleDouble(
             rounded,
             double_double.sum_hi_lo(
-                self._gather_entries(self._used_entries(y)).detach()
+                self._gather_entries(self._used_entry_indices(y)).detach()
             ),
         )
 
     def _add_log_partition_hi_lo(
         self, value: Tensor, shifts: Tensor, shifted_log_partition: Tensor
     ) -> DoubleDouble:
-        """A log-partition, which is the sum of ``tops`` and what is relative to it."""
+        """Return the log-partition ``value`` with its hi + lo.
+
+        ``log Z = sum(shifts) + shifted_log_partition``, where potentials less the
+        shifts have maximum 0.
+        """
         if not is_eager():
             return DoubleDouble(value)
+        # log Z less the shifts is small beside their sum: it joins the low word
         hi_lo = double_double.sum_hi_lo(shifts.masked_fill(shifts == -torch.inf, 0))
         hi_lo[:, 1] += shifted_log_partition
         return DoubleDouble(value, hi_lo)
@@ -305,8 +328,8 @@ class SearchStructure(Structure):
         return scores if has_k else scores.squeeze(1)
 
     def _score_unmasked(self, y: Tensor) -> Tensor:
-        """Scores ``(batch, k)`` in float64 of outputs whose padding may be anything."""
-        return self._sum_entries(self._used_entries(y))
+        """Scores ``(batch, k)`` in float64; entries of y in the padding are ignored."""
+        return self._sum_entries(self._used_entry_indices(y))
 
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part whose label differs from y's.
@@ -314,12 +337,13 @@ class SearchStructure(Structure):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels.
         """
-        used = self._used_entries(self._single_output_per_row(y))
+        used = self._used_entry_indices(self._single_output_per_row(y))
         name = next(iter(self._row_potentials))
         usable = self._usable_parts(name)
         cost = torch.ones_like(self._first_potentials) if usable is None else usable
         cost = cost.detach().to(self._first_potentials.dtype).flatten(1)
         size = cost.shape[1]
+        # entries of later potentials, and -1, go to an extra column that is cut off
         inside = torch.where((used >= 0) & (used < size), used, size)
         padded = torch.nn.functional.pad(cost, (0, 1)).scatter(1, inside[:, 0], 0.0)
         return padded[:, :size].reshape(self._first_potentials.shape)
@@ -345,23 +369,23 @@ class SearchStructure(Structure):
         return self._with_hi_lo(value[:, None], y[:, None]).squeeze(1), y
 
     def _decode_unrounded(self) -> tuple[Tensor, Tensor]:
-        """The highest score, in float64 unless a search has rounded it, and y."""
+        """Highest score and output; float64 unless a kernel rounded the score."""
         if self._is_eager_tensor() and not self._needs_gradient():
-            best, score = self._search_best_and_score()
+            best, score = self._search_best_outputs_and_scores()
             if score is not None:
                 return torch.from_numpy(score), torch.from_numpy(best)
         y, _ = self._call_search_op(None)
         return self._score_float64(y[:, None]).squeeze(1), y
 
     def _is_eager_tensor(self) -> bool:
-        """Whether the values of all potentials are where kernels may read them."""
+        """Return True if kernels may read the memory of all potentials."""
         for x in self._row_potentials.values():  # noqa: SIM110 - a generator takes a microsecond
             if not is_eager_tensor(x):
                 return False
         return True
 
     def _needs_gradient(self) -> bool:
-        """Whether scores have to be differentiated."""
+        """Return True if any potential requires a gradient."""
         return any_requires_grad(tuple(self._row_potentials.values()))
 
     def decode_topk(
@@ -391,7 +415,8 @@ class SearchStructure(Structure):
         is_valid = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(is_valid, ys, ys[:, :1])
         values = self._score_float64(ys)
-        # the search may add up in another order: sorted to the last bit all the same
+        # the search may add in another order: the running minimum keeps values sorted
+        # to the last bit, with the gradient of the unsorted ones
         running_min = values.detach().cummin(1).values
         values = values - (values.detach() - running_min)
         scores = self._with_hi_lo(values, ys).masked_fill(~valid, -torch.inf)
@@ -399,6 +424,6 @@ class SearchStructure(Structure):
 
 
 def _concatenate_potentials(potentials: tuple[Tensor, ...]) -> Tensor:
-    """All potentials of each row, ``(batch, entries)``."""
+    """Concatenate the flattened potentials of each row, ``(batch, entries)``."""
     rows = [x.flatten(1) for x in potentials]
     return rows[0] if len(rows) == 1 else torch.cat(rows, 1)

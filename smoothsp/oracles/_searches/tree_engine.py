@@ -1,6 +1,7 @@
-"""Sums over spanning trees, and their derivatives, of arcs ``[B, m, m]``.
+"""Sums over spanning trees by the matrix-tree theorem, and their derivatives.
 
-Computed in float64 on the CPU; what no tree uses is not read, and has no derivative.
+Computed in float64 on the CPU. Entries that no tree uses are never read; their
+derivative is 0.
 """
 
 from collections.abc import Sequence
@@ -19,16 +20,16 @@ from smoothsp.oracles._inference.to_numpy import to_numpy
 
 
 class TreeEngine(Engine):
-    """Scores of arcs ``[B, m, m]``; the words of each sentence, and its roots.
+    """Ops of distributions over spanning trees.
 
     Parameters
     ----------
     arcs
-        ``[B, m, m]``.
+        ``[B, m, m]``: score of head h and modifier m.
     lengths
-        ``[B]`` int64.
-    single
-        Whether exactly one word has the root for its head.
+        ``[B]`` int64: number of words.
+    single_root
+        Whether exactly one word has the root as its head.
     """
 
     num_row_potentials = 1
@@ -42,7 +43,10 @@ class TreeEngine(Engine):
         return TreeEngine(tensors[0], lengths, self.single_root)
 
     def log_partition_and_marginals(
-        self, needs_grad: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self,
+        needs_grad: Sequence[bool],
+        dtype: torch.dtype | None,
+        with_hi_lo: bool = False,
     ) -> tuple[Tensor, None, list[Tensor]]:
         value, marginals = _log_partition_and_marginals(
             self.arcs, self.lengths, self.single_root, any(needs_grad)
@@ -57,10 +61,14 @@ class TreeEngine(Engine):
         return [torch.from_numpy(covariance).to(self.arcs)]
 
     def sample(self, seeds: Tensor) -> Tensor:
-        """Heads ``[B, draws, n]`` of drawn trees, from seeds ``[B, draws]``."""
+        """Sample trees by Wilson's algorithm: heads ``[B, n, words]``.
+
+        ``seeds [B, n]``: one for each tree, so threads do not change the samples.
+        """
         arcs = to_numpy(self.arcs.cpu())
         B, size = arcs.shape[:2]
         heads = np.empty((*seeds.shape, size - 1), np.int64)
+        # estimated: elimination once per row, then 10 m^2 steps for each tree
         work = B * size**2 * (size + 10 * seeds.shape[1])
         settings = self.lengths.cpu().numpy(), self.single_root
         seeds_and_heads = seeds.cpu().contiguous().numpy(), heads
@@ -68,6 +76,7 @@ class TreeEngine(Engine):
         return torch.from_numpy(heads).to(self.arcs.device)
 
     def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
+        """Empty int64 heads ``[B, n]`` or ``[B, k, n]``."""
         B, size = self.arcs.shape[:2]
         rows = (B,) if k is None else (B, k)
         return (self.arcs.new_empty((*rows, size - 1), dtype=torch.int64),)
@@ -76,13 +85,16 @@ class TreeEngine(Engine):
 def _log_partition_and_marginals(
     arcs: Tensor, lengths: Tensor, single_root: bool, with_marginals: bool
 ) -> tuple[Tensor, Tensor]:
-    """Log-partitions ``[B]`` in float64 and, if ``inwards``, chances of the arcs."""
+    """Log-partitions ``[B]`` in float64 and, if ``with_marginals``, arc marginals.
+
+    Rows whose determinant leaves the range of float64 are recomputed in log space.
+    """
     scores, num_words = to_numpy(arcs.cpu()), lengths.cpu().numpy()
     B, size = scores.shape[:2]
     value, out_of_range = np.empty(B), np.empty(B, np.bool_)
     marginals = np.empty((B, size, size) if with_marginals else (1, 1, 1), scores.dtype)
     outputs = value, out_of_range, marginals
-    # eight numbers at a time
+    # SIMD: eight entries of a row of the Laplacian at a time
     work = B * size**2 * (1 + size // 8)
     run_rows(
         matrix_tree.matrix_tree,
@@ -113,6 +125,10 @@ def _log_space_sums_and_covariance(
     single_root: bool,
     direction: NDArray[Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Log-partitions, marginals, and their derivative along ``direction``.
+
+    In log space: slower, but any scores are in range.
+    """
     B, size = arcs.shape[:2]
     outputs = np.empty(B), np.empty(arcs.shape), np.empty(arcs.shape)
     work = 40 * B * size**3

@@ -1,4 +1,4 @@
-"""Structures of spanning trees: probabilities of trees, and their parts."""
+"""Base classes of spanning trees: log-probabilities, lengths and padding."""
 
 from functools import cached_property
 
@@ -14,27 +14,29 @@ from smoothsp.oracles._searches.structure import SearchStructure
 
 
 class Trees(SearchStructure, Distribution):
-    """A search for trees, which also sums over them.
+    """A distribution over trees, with exact maximisation.
 
-    All trees have a part for each word, or as many: what these parts share takes no
-    part in probabilities. So these are of parts relative to the best, in float64, which
-    takes one sum over trees where ``Distribution`` takes two.
+    All trees have the same number of parts (one for each word). Subtracting a constant
+    from the scores of a word changes no probability. So log-probabilities are computed
+    in float64 from potentials less their maxima, with one sum over trees where
+    ``Distribution`` computes two.
     """
 
     def _shifted_potentials(self) -> Tensor:
-        """The potentials in float64, less the best of them, -inf where none reads."""
+        """Potentials in float64 less their maxima, -inf in entries never read."""
         raise NotImplementedError
 
     def _log_partition_float64(self, potentials: Tensor) -> Tensor:
-        """Log-partition of such potentials, in float64 as they are."""
+        """Log-partition ``(batch,)`` of other potentials, in float64."""
         raise NotImplementedError
 
     def log_prob(self, y: Tensor) -> Tensor:
         shifted = self._shifted_potentials()
         y_with_k, has_k = self._checked_outputs(y)
         scores = self._with_first_potentials(shifted)._sum_entries(
-            self._used_entries(y_with_k)
+            self._used_entry_indices(y_with_k)
         )
+        # rounding may lift log-probabilities near 0 above it
         log_probs = clip_log_probs(
             scores - self._log_partition_float64(shifted)[:, None]
         )
@@ -50,12 +52,12 @@ class Trees(SearchStructure, Distribution):
 
 
 class DependencyTrees(Trees):
-    """Trees of heads of words: of the first ``lengths[b]`` words of row b."""
+    """Dependency trees: heads of the first ``lengths[b]`` words of row b."""
 
     arcs: Tensor
 
     def _set_lengths(self, arcs: Tensor, lengths: Tensor | None) -> None:
-        """Keep the lengths that a user gives, or in graphs those of whole rows."""
+        """Set the lengths; in eager mode, absent ones are computed on first use."""
         if lengths is not None:
             B, m = arcs.shape[:2]
             self._lengths = checks.as_lengths(lengths, B, m - 1, arcs.device)
@@ -64,18 +66,18 @@ class DependencyTrees(Trees):
 
     @cached_property
     def _lengths(self) -> Tensor:
-        # saved for gradients, which tensors of inference mode cannot be
+        # a tensor made in inference mode could not be saved for backward later
         with torch.inference_mode(False):
             return _full_lengths(self.arcs)
 
     def _lengths_on_cpu(self) -> Tensor | None:
-        """The lengths on the CPU; None if all rows are whole and nobody has asked."""
+        """Lengths on the CPU; None stands for whole rows, without a tensor."""
         lengths = vars(self).get("_lengths")
         return None if lengths is None else lengths.cpu().contiguous()
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: the words of each sentence."""
+        """``(batch,)``: the number of words of each sentence."""
         return self._lengths.clone()
 
     @property

@@ -93,7 +93,10 @@ def approximate_by_alpha_expansion(
 
 
 def _require_triangle_inequality(edges: Tensor) -> None:
-    """Require ``[a, a] + [b, c] >= [b, a] + [a, c]`` for all labels a, b, c."""
+    """Raise ValueError unless ``[a, a] + [b, c] >= [b, a] + [a, c]`` for all a, b, c.
+
+    The condition makes each expansion a submodular problem.
+    """
     edges_float64 = edges.double()
     equal_label_scores = edges_float64.diagonal(dim1=2, dim2=3)
     size = (
@@ -101,7 +104,7 @@ def _require_triangle_inequality(edges: Tensor) -> None:
         if edges_float64.numel()
         else edges_float64.new_zeros(edges_float64.shape[:2])
     )
-    # what their dtype rounds, of steps of 0.1 say
+    # tolerance for scores rounded to the input dtype
     slack = 8 * torch.finfo(edges.dtype).eps * size
     for a in range(edges.shape[2]):
         left_side = equal_label_scores[:, :, a, None, None] + edges_float64
@@ -120,7 +123,7 @@ def _require_triangle_inequality(edges: Tensor) -> None:
 def _run_expansions(
     nodes: Tensor, edges: Tensor, index: Tensor, max_rounds: int
 ) -> Tensor:
-    """Labellings that no expansion improves."""
+    """Expand labels in turn until no expansion improves; labellings ``(batch, V)``."""
     S = nodes.shape[2]
     y = nodes.argmax(2)
     rows = torch.arange(len(y), device=y.device)
@@ -129,6 +132,7 @@ def _run_expansions(
         for a in range(S):
             y[rows] = _best_expansion(nodes[rows], edges[rows], index, y[rows], a)
         changed = (y[rows] != before).any(1)
+        # only rows that improved in the last round continue
         rows = rows[changed]
         if not len(rows):
             break
@@ -138,7 +142,10 @@ def _run_expansions(
 def _best_expansion(
     nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor, label: int
 ) -> Tensor:
-    """The best of the labellings in which some nodes change to a."""
+    """Best labelling in which each node keeps its label or changes to ``label``.
+
+    A binary cut: label 0 of the cut keeps, label 1 changes.
+    """
     if not len(y):
         return y
     B, E = edges.shape[:2]
@@ -157,7 +164,8 @@ def _best_expansion(
         edges[:, :, label, label],
     ]
     edge_tables = torch.stack(edge_columns, 2).reshape(B, E, 2, 2).double()
-    # what rounding takes from the triangle goes to where nothing changes
+    # where rounding violates the inequality, raise the score of keeping both labels;
+    # the true scores below decide whether the expansion is accepted
     violation = (
         edge_tables[..., 0, 1]
         + edge_tables[..., 1, 0]
@@ -169,6 +177,6 @@ def _best_expansion(
     expanded = torch.where(in_cut == 1, label, y)
     old = pairwise.score_labellings(nodes.double(), edges.double(), index, y)
     new = pairwise.score_labellings(nodes.double(), edges.double(), index, expanded)
-    # a tie would go on for ever
+    # strict improvement beyond rounding: tied labellings could alternate for ever
     better = new > old + 1e-12 * (1 + old.abs())
     return torch.where(better.unsqueeze(1), expanded, y)

@@ -1,4 +1,4 @@
-"""Dual decomposition: a labelling of any graph, and an upper bound of all."""
+"""Dual decomposition into forests: a labelling of any graph, and an upper bound."""
 
 import numpy as np
 import torch
@@ -75,9 +75,9 @@ def approximate_by_dual_decomposition(
 
     Notes
     -----
-    The edges are covered by forests, at most as many as a node has edges. A round
-    updates each forest in turn by one pass to its roots and one back, which is an
-    optimal block update of the bound. It ends when a labelling attains the bound or the
+    Forests cover the edges; their number is at most the maximum degree. A round updates
+    each forest in turn by one pass to its roots and one back, which is an optimal block
+    update of the bound. It ends when a labelling attains the bound or the
     bound stops improving. O(E S^2) per round and row, in float64 on the CPU; tensors on
     a device are copied to the CPU and back.
 
@@ -87,7 +87,8 @@ def approximate_by_dual_decomposition(
 
     Examples
     --------
-    Three nodes of two labels that would all rather differ, and of three, which can:
+    Three nodes with repulsive edges, which cannot all differ with two labels, but can
+    with three:
 
     >>> import torch
     >>> from smoothsp.oracles import approximate_by_dual_decomposition
@@ -114,23 +115,26 @@ def approximate_by_dual_decomposition(
 
 
 def cover_with_forests(index: Tensor, V: int) -> Forests:
-    """Edges ``[E, 2]`` and the forests that cover them: orders and edges to parents."""
+    """Cover the edges with forests: edges ``[E, 2]``, node orders, parent edges."""
     pairs = to_numpy(index.cpu())
+    # each forest takes an edge of every node that has one left
     max_degree = max(int(np.bincount(pairs.reshape(-1), minlength=1).max()), 1)
     order, parent_edges = np.empty((2, max_degree, V), np.int64)
     num_forests = np.empty(1, np.int64)
-    dual_decomposition.forest_cover(pairs, V, order, parent_edges, num_forests)
+    dual_decomposition.fill_forest_cover(pairs, V, order, parent_edges, num_forests)
     return pairs, order[: num_forests[0]], parent_edges[: num_forests[0]]
 
 
 def run_block_descent(
     nodes: Tensor, edges: Tensor, forests: Forests, max_rounds: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Labellings ``[B, V]``, whether each is proven best, and bounds."""
+    """Minimise the dual bound; labellings ``[B, V]``, exact ``[B]``, bounds ``[B]``."""
+    # float64: the certificate compares a sum of scores with a sum of maxima
     tables = [to_numpy(x.cpu().double()) for x in (nodes, edges)]
     B, V, S = nodes.shape
     labels, bound = np.zeros((B, V), np.int64), np.empty(B)
     exact = np.empty(B, np.bool_)
+    # estimated work in the units of run_rows, for about 20 passes over all edges
     work = 20 * B * (V + edges.shape[1] * S) * S
     args = *tables, forests, max_rounds
     run_rows(

@@ -1,4 +1,4 @@
-"""Graphs whose nodes have labels, and scores for them and for those of each edge."""
+"""Validation and scores of pairwise models on graphs, for approximate decoders."""
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from smoothsp.oracles._inference import checks, score_values
 def checked_graph(
     nodes: Tensor, edges: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes ``(batch, V, S)``, edges ``(batch, E, S, S)``, index ``(E, 2)``: sound.
+    """Validate nodes ``(batch, V, S)``, edges ``(batch, E, S, S)``, index ``(E, 2)``.
 
-    Edges may be given as ``(batch, E)``, what it scores to agree.
+    Edges ``(batch, E)`` are scores of equal labels (Potts) and are expanded.
     """
     nodes = checks.as_potentials("nodes", nodes)
     if nodes.dim() != 3 or not nodes.shape[2]:
@@ -25,6 +25,7 @@ def checked_graph(
     index = checks.as_int64("index", index, nodes.device)
     if index.dim() != 2 or index.shape[1] != 2:
         raise ValueError(f"index: expected (E, 2), got {tuple(index.shape)}")
+    # one graph for all rows, so a loop over its edges is cheap
     for e, (i, j) in enumerate(index.tolist()):
         if not (0 <= i < V and 0 <= j < V and i != j):
             raise ValueError(
@@ -33,6 +34,7 @@ def checked_graph(
             )
     E = len(index)
     nodes, edges = _checked_scores("nodes", nodes), _checked_scores("edges", edges)
+    # decoders take differences of edge scores, which -inf would turn into NaN
     if bool((edges == -torch.inf).any()):
         raise ValueError("edges: expected finite numbers; forbid labels by nodes")
     if edges.dim() == 2:
@@ -55,13 +57,14 @@ def score_labellings(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> 
     row = torch.arange(len(y), device=y.device)[:, None]
     e = torch.arange(len(index), device=y.device)
     first, second = y[:, index[:, 0]], y[:, index[:, 1]]
+    # sums in float64, rounded once
     node_scores = nodes.gather(2, y.unsqueeze(2)).squeeze(2).double().sum(1)
     total = node_scores + edges[row, e, first, second].double().sum(1)
     return total.to(nodes.dtype)
 
 
 def _checked_scores(name: str, x: Tensor) -> Tensor:
-    """Numbers that are scores, -inf for what forbids."""
+    """Raise ValueError for NaN or too large scores; replace low ones by -inf."""
     is_invalid = score_values.is_invalid(x)
     if bool(is_invalid.any()):
         entry = is_invalid.nonzero()[0].tolist()

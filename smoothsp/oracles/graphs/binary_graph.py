@@ -88,8 +88,8 @@ class BinaryGraph(SearchStructure):
 
     nodes: Tensor
     edges: Tensor
-    _num_labels = 2
-    # where potentials are, and their views
+    _label_counts_width = 2
+    # key (addresses and shapes of the potentials) and the arrays made from them
     _tables_cache: tuple[Any, Tables] | None = None
     output_description = "labels 0 or 1"
 
@@ -102,7 +102,7 @@ class BinaryGraph(SearchStructure):
         if is_compiling():
             self._set_graph(nodes, edges, ())
             return
-        # of constants, also where a transform is under way
+        # the index is a constant, so a torch.func transform need not wrap it
         with torch._C._DisableFuncTorch():
             pairs = to_numpy(checks.as_int64("index", index, nodes.device).cpu())
         B, V = len(nodes), nodes.shape[1]
@@ -126,9 +126,8 @@ class BinaryGraph(SearchStructure):
         self._set_potentials({"nodes": nodes, "edges": edges})
         self._record_versions(self._row_potentials)
         may_lack_output = self._validate_values("nodes")
-        if is_eager() and graph_cut.first_not_submodular(
-            self._node_and_edge_tables()[1]
-        ):
+        # the kernel test is exact; only on failure the tolerance of rounding is applied
+        if is_eager() and graph_cut.any_not_submodular(self._node_and_edge_tables()[1]):
             _require_submodular(self._edge_tables())
         if may_lack_output:
             self._require_feasible("nodes")
@@ -181,7 +180,7 @@ class BinaryGraph(SearchStructure):
         try:
             graph._set_graph(nodes, edges, _build_grid_csr_graph(H, W))
         except ValueError as error:
-            # who calls this knows no edges: theirs are those down, then those right
+            # the caller passed no edges: name the arguments that were concatenated
             expected = str(error).replace("edges:", "down, right:", 1)
             raise ValueError(expected) from None
         graph._record_versions(potentials)
@@ -195,7 +194,7 @@ class BinaryGraph(SearchStructure):
 
     @property
     def _has_row_graphs(self) -> bool:
-        """Whether each row has edges of its own, as far as it matters."""
+        """Return True if rows have different graphs; False for a batch of one."""
         return len(self._graph[0]) > 1
 
     @property
@@ -204,7 +203,7 @@ class BinaryGraph(SearchStructure):
 
     def _select_rows(self, rows: Tensor) -> "BinaryGraph":
         other = super()._select_rows(rows)
-        # kernels read graphs as arrays
+        # graphs are numpy arrays, which kernels read
         if not is_compiling() and self._has_row_graphs:
             other._graph = tuple(x[to_numpy(rows.cpu())] for x in self._graph)
         return other
@@ -212,6 +211,7 @@ class BinaryGraph(SearchStructure):
     def _from_row_tensors(self, tensors: tuple[Tensor, ...]) -> "BinaryGraph":
         other = super()._from_row_tensors(tensors)
         if self._has_row_graphs:
+            # vmap stacks repetitions of the batch
             times = len(tensors[0]) // len(self._graph[0])
             other._graph = tuple(np.concatenate([x] * times) for x in self._graph)
         return other
@@ -219,7 +219,7 @@ class BinaryGraph(SearchStructure):
     def _is_output(self, y: Tensor) -> Tensor:
         return ((y >= 0) & (y < 2)).flatten(2).all(2)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         labels = y.flatten(2).clamp(0, 1)
         V, E = self._num_nodes, self.edges.shape[1]
         index = torch.from_numpy(self._graph[0]).to(y.device)
@@ -228,6 +228,7 @@ class BinaryGraph(SearchStructure):
             labels.gather(2, index[:, None, :, i].expand(-1, labels.shape[1], -1))
             for i in range(2)
         )
+        # a Potts edge is used if its labels agree; nodes have the first 2 V entries
         edge = torch.arange(E, device=y.device)
         if self.edges.dim() == 2:
             edge = torch.where(first == second, 2 * V + edge, -1)
@@ -242,13 +243,13 @@ class BinaryGraph(SearchStructure):
         )
 
     def _node_and_edge_tables(self) -> Tables:
-        """Nodes ``[B, V, 2]`` and edges, ``[B, E, 4]`` or ``[B, E, 1]``, as given.
+        """Arrays of nodes ``[B, V, 2]`` and edges ``[B, E, 4]``.
 
-        Views of contiguous tensors are made once.
+        Potts edges are ``[B, E, 1]``. Cached for contiguous CPU tensors, as views.
         """
         potentials = self._row_potentials.values()
         can_cache = all(x.is_contiguous() and x.is_cpu for x in potentials)
-        # views keep their memory, so that no other is at the same place
+        # the cached views keep the memory alive: no other tensor can have its address
         memory = (
             tuple((x.data_ptr(), x.shape) for x in potentials) if can_cache else None
         )
@@ -267,7 +268,7 @@ class BinaryGraph(SearchStructure):
         return tables
 
     def _edge_tables(self) -> Tensor:
-        """Edges ``[B, E, 2, 2]``."""
+        """Edges ``[B, E, 2, 2]``, without gradient."""
         return _expand_potts(self.edges.detach())
 
     def _kernel_scores(self, y: Ints) -> Floats:
@@ -280,7 +281,7 @@ class BinaryGraph(SearchStructure):
     def _minimum_cut(
         self, tables: Tables, graph: Graph
     ) -> tuple[Ints, Floats, Floats, Bools]:
-        """Labels ``[M, V]``, scores, bounds and which exist, of nodes and edges."""
+        """Solve the minimum cut: labels ``[M, V]``, scores, bounds and which exist."""
         M, V = tables[0].shape[:2]
         labels, has_output = np.empty((M, V), np.int64), np.empty(M, np.bool_)
         values, bound = np.empty((2, M))
@@ -297,25 +298,27 @@ class BinaryGraph(SearchStructure):
         return labels, has_output
 
     def _first_infeasible_row(self) -> int:
+        # without -inf edges a row is infeasible iff a node has no label: no cut needed
         if score_values.value_flags(self.edges) & score_values.NEG_INF_OR_LOW:
             return super()._first_infeasible_row()
         node = score_values.first_forbidden_row(self.nodes.reshape(-1, 2))
         return node if node < 0 else node // self._num_nodes
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         labels, _, _, has_output = self._minimum_cut(
             self._node_and_edge_tables(), self._graph
         )
         return labels.reshape(len(labels), *self.shape), has_output
 
-    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, Floats]:
         labels, values, _, _ = self._minimum_cut(
             self._node_and_edge_tables(), self._graph
         )
         return labels.reshape(len(labels), *self.shape), values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         nodes = self._node_and_edge_tables()[0].astype(np.float64)
+        # without nodes there is one output, the empty one
         if self._num_nodes == 0:
             valid = np.zeros((len(nodes), k), np.bool_)
             valid[:, 0] = True
@@ -333,7 +336,7 @@ class BinaryGraph(SearchStructure):
         flow = self._minimum_cut(self._node_and_edge_tables(), self._graph)[2]
         bound_ = torch.from_numpy(flow).to(self.nodes.device)
         if self.edges.dim() == 4:
-            # the flow has it that such an edge scores less by what it lacks
+            # the cut clips edges that rounding made supermodular: add the amount back
             agree, differ = _agree_and_differ_sums(self.edges.detach())
             bound_ = bound_ + (differ - agree).clamp(min=0).sum(1)
         return bound_.to(self.nodes.dtype)
@@ -341,15 +344,15 @@ class BinaryGraph(SearchStructure):
     def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
         """Highest score of a labelling with each label of each node.
 
-        Of the shape of ``nodes``, -inf where there is none; not differentiable. One
-        maximum flow, then one update per node for its other label.
+        Has the shape of ``nodes``, with -inf where there is none. Not differentiable.
+        One maximum flow, then one update per node for its other label.
         """
         nodes = self._node_and_edge_tables()[0].astype(np.float64)
         highest = self._max_marginals(nodes, np.arange(len(nodes)))
         return torch.from_numpy(highest).to(self.nodes).reshape(self.nodes.shape)
 
     def _nearest_max_marginals(self, nodes: Floats, rows: Ints) -> Floats:
-        """Max-marginals of which only those of the best and second-best are sure."""
+        """Max-marginals that are right for the best and second-best outputs only."""
         return self._max_marginals(nodes, rows, only_nearest=True)
 
     def _max_marginals(
@@ -360,10 +363,12 @@ class BinaryGraph(SearchStructure):
         labels, loss = np.empty((M, V), np.int64), np.empty((M, V))
         has_output, best = np.empty(M, np.bool_), np.empty((M, 1))
         graph = self._select_graphs(rows)
+        # estimated work of a cut, and of an update for each node
         work = 2000 * M * (V + edges.shape[1])
         arrays = nodes, edges, graph, only_nearest, labels, loss, has_output
         run_rows(graph_cut.max_marginal_gaps, M, work, *arrays)
         graph_cut.score_labellings(nodes, edges, graph[0], labels[:, None], best)
+        # the label of the cut has the maximum; the other one loses the kernel's gap
         best = np.where(has_output[:, None], best, -np.inf)[..., None]
         is_other_label = np.arange(2) != labels[..., None]
         return np.where(is_other_label, best - loss[..., None], best)
@@ -374,7 +379,10 @@ def _build_grid(structure_class: type[BinaryGraph], *args: Any) -> BinaryGraph:
 
 
 def _build_csr_graph(edges: Ints, num_nodes: int) -> Graph:
-    """The graphs of the edges ``[L, E, 2]``, for kernels; these are copied."""
+    """Copy the edges ``[L, E, 2]`` and build their adjacency in CSR form.
+
+    Each edge gives two arcs; ``reverse`` maps an arc to the opposite one.
+    """
     L, E, _ = edges.shape
     starts = np.empty((L, num_nodes + 1), np.int32)
     heads, reverse = np.empty((2, L, 2 * E), np.int32)
@@ -390,7 +398,7 @@ def _build_csr_graph(edges: Ints, num_nodes: int) -> Graph:
 
 @functools.lru_cache(maxsize=8)
 def _build_grid_csr_graph(H: int, W: int) -> Graph:
-    """The graph of an image, shared by all of its size: nobody writes to it."""
+    """Graph of an H x W grid, cached by size and read-only: first down, then right."""
     node = np.arange(H * W).reshape(H, W)
     pairs = ((node[:-1], node[1:]), (node[:, :-1], node[:, 1:]))
     index = np.concatenate([np.stack(x, -1).reshape(-1, 2) for x in pairs])
@@ -398,7 +406,7 @@ def _build_grid_csr_graph(H: int, W: int) -> Graph:
 
 
 def _expand_potts(edges: Tensor) -> Tensor:
-    """Scores ``[..., 2, 2]`` of edges of which some may be those of agreement."""
+    """Edges ``[B, E, 2, 2]``; Potts scores ``[B, E]`` become those of equal labels."""
     if edges.dim() == 4:
         return edges
     same = torch.eye(2, dtype=torch.bool, device=edges.device)
@@ -406,20 +414,20 @@ def _expand_potts(edges: Tensor) -> Tensor:
 
 
 def _raise_invalid_index(index: Ints, V: int) -> None:
-    """Name one of the edges ``[L, E, 2]`` that has no two nodes."""
+    """Raise ValueError that names an invalid edge of ``index [L, E, 2]``."""
     out_of_bounds = (index < 0) | (index >= V)
     if out_of_bounds.any():
         node = index[out_of_bounds][0]
         raise ValueError(f"index: expected nodes from 0 to {V - 1}, got {node}")
     loop = (index[..., 0] == index[..., 1]).nonzero()[-1][0]
     raise ValueError(
-        f"index: expected two nodes, got one twice at edge {loop}; add its "
+        f"index: expected two different nodes, got one twice at edge {loop}; add its "
         "scores to those of the node"
     )
 
 
 def _agree_and_differ_sums(edges: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of ``[B, E, 2, 2]`` over equal and over different labels, in float64."""
+    """Sums over equal and over different labels of edges, ``[B, E]`` in float64."""
     edges_float64 = edges.double()
     return edges_float64[..., 0, 0] + edges_float64[..., 1, 1], edges_float64[
         ..., 0, 1
@@ -427,9 +435,9 @@ def _agree_and_differ_sums(edges: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _require_submodular(edges: Tensor) -> None:
-    """No edge of which the labels rather differ."""
+    """Raise ValueError if an edge is not submodular."""
     agree, differ = _agree_and_differ_sums(edges)
-    # what their dtype rounds, of steps of 0.1 say
+    # tolerance for scores rounded to the input dtype
     sizes = edges.double().abs().nan_to_num(0, 0, 0).sum((2, 3))
     slack = 4 * torch.finfo(edges.dtype).eps * sizes
     violates = ~(agree - differ >= -slack) | (agree == -torch.inf)

@@ -1,4 +1,4 @@
-"""Lattices: paths of acyclic graphs."""
+"""Lattices: distributions over the paths of acyclic graphs."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import unwrapped_to_numpy
+from smoothsp.oracles._inference.to_numpy import unbatched_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 
 
@@ -87,8 +87,8 @@ class Lattice(CircuitStructure):
             built = topology(_build_lattice, E, ())
             super().__init__(built, {"arcs": arcs}, roots=0, lengths=E, shape=(E,))
             return
-        index_array: NDArray[np.int64] = unwrapped_to_numpy("index", index)
-        # half the bytes to compare
+        index_array: NDArray[np.int64] = unbatched_to_numpy("index", index)
+        # int32 halves the size of the cache key
         index_int32 = index_array.clip(-2, 2**31 - 1).astype(np.int32)
         rows = len(index_array) if index_array.ndim == 3 else 1
         layout = _group_graphs(index_int32.tobytes(), rows, E)
@@ -122,11 +122,12 @@ class Lattice(CircuitStructure):
         return torch.where(real, (labels >= 0).to(labels.dtype), -1)
 
     def labels_of(self, y: Tensor) -> Tensor:
-        """0 for the arcs of a path, 1 everywhere for what is no path."""
+        """Labels of y: 0 for arcs of the path, -1 for others; all 1 if y is no path."""
         start, end = self._index[:, None].expand(*y.shape, 2).unbind(3)
         real = start >= 0
         chosen = real & (y == 1)
-        # along a path from source to sink other nodes are left as often as entered
+        # in an acyclic graph y is a path iff flow is conserved: out-degree less
+        # in-degree is 1 at the source, -1 at the sink and 0 elsewhere
         balance = y.new_zeros(*y.shape[:2], 2 * self.shape[0] + 1)
         sink = torch.where(real, end, 0).amax(2, keepdim=True) if y.shape[2] else 0
         for ends, sign in ((start, 1), (end, -1)):
@@ -134,23 +135,23 @@ class Lattice(CircuitStructure):
         node = torch.arange(balance.shape[2], device=y.device)
         expected = (node == 0).long() - (node == sink).long()
         is_path = ((y == 0) | chosen | ~real).all(2) & (balance == expected).all(2)
-        # what is no path has a label that no arc gives
+        # label 1 belongs to no leaf, so y is rejected as an output
         return torch.where(is_path[..., None], torch.where(chosen, 0, -1), 1)
 
 
 class _GraphLayout(NamedTuple):
-    """The graphs of a batch."""
+    """Distinct graphs of a batch, and the graph of each row."""
 
-    graphs: tuple[bytes, ...]  # without repetition
-    graph_of_row: Tensor  # [rows]: of these, the one of each row
-    nodes: Tensor  # [rows, E, 2]: that each arc joins
-    num_arcs: Tensor | None  # [rows]: how many arcs, if some rows have not E
-    renumbered: bool  # whether nodes have other numbers than those that were given
+    graphs: tuple[bytes, ...]  # distinct graphs, int32 [arcs, 2]
+    graph_of_row: Tensor  # [rows]: index into graphs
+    nodes: Tensor  # [rows, E, 2]: tail and head of each arc
+    num_arcs: Tensor | None  # [rows]; None if all rows have E arcs
+    renumbered: bool  # whether nodes were renumbered to leave out unused ones
 
 
 @lru_cache(maxsize=64)
 def _group_graphs(index: bytes, rows: int, E: int) -> _GraphLayout:
-    """Layout of graphs int32 ``[rows, E, 2]``."""
+    """Validate the graphs int32 ``[rows, E, 2]`` and group equal ones."""
     nodes = np.frombuffer(index, np.int32).reshape(rows, E, 2)
     start, end = nodes[..., 0], nodes[..., 1]
     real = start >= 0
@@ -167,7 +168,7 @@ def _group_graphs(index: bytes, rows: int, E: int) -> _GraphLayout:
         raise ValueError(f"index: expected no arcs after a -1, got some at row {row}")
     renumbered = bool((end > E).any())
     if renumbered:
-        # nodes that no arc joins are left out
+        # E arcs join at most E + 1 nodes: unused numbers would only cost memory
         nodes = np.stack([_renumber_nodes(x) for x in nodes])
     index_of_graph: dict[bytes, int] = {}
     sizes = real.sum(1)
@@ -187,16 +188,17 @@ def _group_graphs(index: bytes, rows: int, E: int) -> _GraphLayout:
 
 
 def _renumber_nodes(index: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Renumber the nodes of ``[E, 2]`` from 0, the source, in order."""
+    """Renumber the used nodes of ``index [E, 2]`` from 0, the source, in order."""
     used_nodes = np.unique(np.append(index[index >= 0], 0))
     new_numbers = np.searchsorted(used_nodes, index).astype(np.int32)
     return np.where(index >= 0, new_numbers, np.int32(-1))
 
 
 def _build_lattice(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
-    """Item ``reach[v]`` of each graph: all paths from the source to node v.
+    """Build item ``prefix[v]`` of each graph: the sum over paths from source to v.
 
-    A graph's items are consecutive, so that its rows compute no others.
+    ``prefix[v] = sum over arcs (u, v) of prefix[u] arc[u, v]``. The items of a graph
+    are consecutive, so rows with this graph compute no items of other graphs.
     """
     c = Circuit()
     arc = c.leaves(E)
@@ -208,6 +210,7 @@ def _build_lattice(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
             continue
         prefix = c.chart(int(end.max()) + 1)
         prefix[0] = c.ONE
+        # define_each reads the incoming arcs of node 1, then of node 2, ...
         order = np.argsort(end, kind="stable")
         counts = np.bincount(end)[1:]
         c.define_each(prefix[1:], counts, prefix[start[order]], arc[order])

@@ -11,9 +11,9 @@ from smoothsp.oracles._circuits.circuit import Items
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.tracing import is_compiling
 
-# Products that a circuit may have: 40 bytes each while it is built.
+# Maximum number of products of a circuit: building needs 40 bytes for each.
 _MAX_PRODUCTS = 4_000_000
-# Axes of states, sorted, and the items of each combination of them.
+# (sorted nodes, items with one axis of states for each of them)
 Factor = tuple[tuple[int, ...], Items]
 
 
@@ -61,7 +61,7 @@ class LoopyGraph(CircuitStructure):
 
     Examples
     --------
-    A ring of three nodes that would all rather differ, with two states:
+    A ring of three nodes with repulsive edges and two states:
 
     >>> import torch
     >>> from smoothsp.oracles import LoopyGraph
@@ -104,7 +104,7 @@ class LoopyGraph(CircuitStructure):
         super().__init__(built, potentials, roots=built.root(), lengths=V, shape=(V,))
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """The leaf of each node, and of each edge."""
+        """Leaves of the nodes and edges, -1 for invalid states."""
         V, S = self.nodes.shape[1:]
         is_state = (labels >= 0) & (labels < S)
         node = torch.arange(V, device=labels.device)
@@ -121,7 +121,11 @@ class LoopyGraph(CircuitStructure):
 def _build_elimination(
     V: int, S: int, pairs: tuple[tuple[int, int], ...]
 ) -> tuple[Circuit, Items]:
-    """All states of all nodes, summed out one after the other."""
+    """Eliminate the nodes in min-fill order; the root is the product of components.
+
+    Eliminating v multiplies all factors that contain v and sums over its states, which
+    gives a factor over the neighbours of v.
+    """
     order = _min_fill_order(V, S, pairs)
     c = Circuit()
     node, edge = c.leaves(V, S), c.leaves(len(pairs), S, S)
@@ -135,6 +139,7 @@ def _build_elimination(
             (f for f in factors if v in f[0]), key=lambda f: len(f[0])
         )
         factors = [f for f in factors if v not in f[0]]
+        # only the smaller factors are multiplied out; the largest enters the sum itself
         *smaller, largest = node_factors
         product_of_smaller = (
             functools.reduce(functools.partial(_factor_product, c), smaller)
@@ -143,6 +148,7 @@ def _build_elimination(
         )
         scope = {*largest[0], *(product_of_smaller[0] if product_of_smaller else ())}
         neighbours = tuple(sorted(scope - {v}))
+        # the eliminated axis is last, where the circuit sums
         message = c.chart(*[S] * len(neighbours))
         terms = [
             _align_axes(f, (*neighbours, v))
@@ -155,6 +161,7 @@ def _build_elimination(
         else:
             component_sums.append(message)
     root = np.full((), c.ONE, np.int32)
+    # components of the graph are independent: their sums multiply
     for item in component_sums:
         product = c.chart()
         c.multiply(product, root, item)
@@ -163,7 +170,7 @@ def _build_elimination(
 
 
 def _factor_product(c: Circuit, first: Factor, second: Factor) -> Factor:
-    """Products of two factors, for all states of the nodes of either."""
+    """Product of two factors, over the union of their nodes."""
     scope = tuple(sorted({*first[0], *second[0]}))
     left, right = np.broadcast_arrays(
         _align_axes(first, scope), _align_axes(second, scope)
@@ -174,7 +181,7 @@ def _factor_product(c: Circuit, first: Factor, second: Factor) -> Factor:
 
 
 def _align_axes(factor: Factor, scope: tuple[int, ...]) -> Items:
-    """Items with an axis for each node of ``scope``, of length 1 where it has none."""
+    """Items with one axis per node of ``scope``, of length 1 for nodes not in it."""
     nodes, items = factor
     axes = sorted(range(len(nodes)), key=lambda i: scope.index(nodes[i]))
     size = dict(zip(nodes, items.shape, strict=True))
@@ -182,18 +189,23 @@ def _align_axes(factor: Factor, scope: tuple[int, ...]) -> Items:
 
 
 def _min_fill_order(V: int, S: int, pairs: tuple[tuple[int, int], ...]) -> list[int]:
-    """Nodes, next the one whose neighbours lack the fewest edges between them."""
+    """Greedy elimination order: next the node that adds the fewest fill-in edges.
+
+    Ties go to the node with fewer neighbours, then to the lower number.
+    """
     neighbours: dict[int, set[int]] = {v: set() for v in range(V)}
     for i, j in pairs:
         neighbours[i].add(j)
         neighbours[j].add(i)
     order, total = [], 0
+    # the graph changes by fill-in, so counts are recomputed for each elimination
     while neighbours:
         v = min(
             neighbours,
             key=lambda v: (_num_fill_in_edges(neighbours, v), len(neighbours[v]), v),
         )
         clique = neighbours.pop(v)
+        # products over the states of v and its neighbours
         total += S ** (len(clique) + 1)
         if total > _MAX_PRODUCTS:
             raise ValueError(
@@ -209,5 +221,6 @@ def _min_fill_order(V: int, S: int, pairs: tuple[tuple[int, int], ...]) -> list[
 
 
 def _num_fill_in_edges(neighbours: dict[int, set[int]], v: int) -> int:
+    """Twice the number of pairs of neighbours of v without an edge."""
     adjacent = neighbours[v]
     return sum(len(adjacent) - 1 - len(neighbours[u] & adjacent) for u in adjacent)

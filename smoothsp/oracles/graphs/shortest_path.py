@@ -1,4 +1,4 @@
-"""Best paths of directed graphs, which may have cycles."""
+"""Shortest paths of directed graphs, which may have cycles."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import shortest_paths
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
+from smoothsp.oracles._inference.to_numpy import to_numpy, unbatched_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 
@@ -98,7 +98,7 @@ class ShortestPath(EdgeSubset):
         if is_compiling():
             super().__init__({"arcs": arcs}, (E,))
             return
-        index_array: Ints = unwrapped_to_numpy("index", index)
+        index_array: Ints = unbatched_to_numpy("index", index)
         differs_by_row = index_array.ndim == 3 or any(
             isinstance(x, Tensor) for x in (source, target)
         )
@@ -111,7 +111,7 @@ class ShortestPath(EdgeSubset):
             for x in (self._layout.graph_of_row, self._layout.source_and_target)
         )
         self._all_edges_real = self._layout.all_arcs_real
-        # a copy, which nobody else can change
+        # a copy: later changes of the argument must not reach the structure
         self.index = index.clone().expand(B, E, 2)
         super().__init__({"arcs": arcs}, (E,))
 
@@ -123,7 +123,7 @@ class ShortestPath(EdgeSubset):
         return torch.from_numpy(is_path).to(y.device)
 
     def _kernel_args(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
-        """Graphs, and of each row which it has, and its ends."""
+        """Arguments of kernels: graphs, graph of each row, source and target."""
         return (
             self._layout.graphs,
             to_numpy(self._graph_of_row.cpu()),
@@ -144,11 +144,12 @@ class ShortestPath(EdgeSubset):
         return bool((self._first_potentials.detach() > 0).any())
 
     def _require_feasible(self, argument: str) -> None:
+        # raises for cycles of positive score, under the caller's argument name
         self._decode_rows(argument)
         super()._require_feasible(argument)
 
     def _decode_rows(self, argument: str = "arcs") -> tuple[Ints, Floats, Bools]:
-        """Best outputs, their scores, and which rows have any."""
+        """Best outputs ``[B, E]``, their scores ``[B]``, and which exist."""
         arcs = self._potentials_as_numpy("arcs")
         B, E = arcs.shape
         outputs, values = np.empty((B, E), np.int64), np.empty(B)
@@ -159,15 +160,15 @@ class ShortestPath(EdgeSubset):
         _require_no_positive_cycle(status, argument)
         return outputs, values, status == shortest_paths.PATH
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         outputs, _, has_output = self._decode_rows()
         return outputs, has_output
 
-    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, Floats]:
         outputs, values, _ = self._decode_rows()
         return outputs, values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         arcs = self._potentials_as_numpy("arcs")
         B, E = arcs.shape
         outputs, status = np.empty((B, k, E), np.int64), np.empty((B, k), np.int64)
@@ -179,6 +180,7 @@ class ShortestPath(EdgeSubset):
 
 
 def _require_no_positive_cycle(status: Ints, argument: str) -> None:
+    """Raise ValueError that names ``argument`` if a kernel found a positive cycle."""
     cycle = status == shortest_paths.CYCLE
     if cycle.any():
         raise ValueError(
@@ -189,20 +191,23 @@ def _require_no_positive_cycle(status: Ints, argument: str) -> None:
 
 
 class _GraphLayout(NamedTuple):
-    """The graphs of a batch, as kernels read them."""
+    """Graphs of a batch in the layout of the kernels."""
 
-    graphs: tuple[Ints, ...]  # begin, order, tail and head, of each graph
-    graph_of_row: Ints  # [rows]: the graph of each row
-    source_and_target: Ints  # [rows, 2]: source and target
-    all_arcs_real: bool  # whether no row lacks an arc
-    is_acyclic: bool  # whether each arc goes to a higher number: there is no cycle
+    graphs: tuple[Ints, ...]  # offsets, arcs by tail, tail and head, of each graph
+    graph_of_row: Ints  # [rows]: index of the graph
+    source_and_target: Ints  # [rows, 2]
+    all_arcs_real: bool  # whether no row has padding
+    is_acyclic: bool  # whether each arc leads to a higher number, a sufficient test
 
 
 @lru_cache(maxsize=64)
 def _build_layout(
     index: bytes, num_graphs: int, E: int, pairs: tuple[tuple[int, int], ...]
 ) -> _GraphLayout:
-    """Layout of int64 ``[graphs, E, 2]``, with source and target of one or each row."""
+    """Validate graphs int64 ``[graphs, E, 2]`` and sort their arcs by tail (CSR).
+
+    ``pairs`` are source and target, of one row for all or of each row.
+    """
     nodes = np.frombuffer(index, np.int64).reshape(num_graphs, E, 2)
     real = nodes[..., 0] >= 0
     is_invalid = (nodes < -1).any(2) | (real != (nodes[..., 1] >= 0))
@@ -213,7 +218,7 @@ def _build_layout(
             f"{nodes[row, e].tolist()} at row {row}, arc {e}"
         )
     source_and_target = np.array(pairs, np.int64).reshape(-1, 2)
-    # nodes that do not occur are left out
+    # compact node numbers in the same order: unused ones would only cost memory
     used_nodes = np.unique(
         np.concatenate([nodes[real].ravel(), source_and_target.ravel(), [0]])
     )
@@ -221,6 +226,7 @@ def _build_layout(
     tail, head = (
         np.where(real, np.searchsorted(used_nodes, nodes[..., i]), -1) for i in (0, 1)
     )
+    # padding sorts behind all nodes
     start = np.where(real, tail, V)
     order = np.argsort(start, axis=1, kind="stable")
     bounds = [np.searchsorted(np.sort(x), np.arange(V + 1)) for x in start]
@@ -237,6 +243,7 @@ def _build_layout(
     rows = len(source_and_target)
     outputs, values = np.empty((rows, E), np.int64), np.empty(rows)
     status = np.empty(rows, np.int64)
+    # with scores of 0 the search tests reachability, once for all scores
     arcs = np.zeros((rows, E))
     shortest_paths.shortest_path(
         0,

@@ -60,7 +60,7 @@ class Tree(CircuitStructure):
 
     Examples
     --------
-    A root with two children, of which one would rather differ from it:
+    A root with two children; the edge to the second one is repulsive:
 
     >>> import torch
     >>> from smoothsp.oracles import Tree
@@ -118,12 +118,13 @@ class Tree(CircuitStructure):
             trees, tree_of_row = (tuple(checks.to_list(parents)),), 0
             _require_tree(trees[0], 0)
         else:
+            # the tree of a row is cut to its length before trees are compared
             if lengths is None:
                 lengths = torch.full((B,), V, device=nodes.device)
             trees, tree_of_row = _unique_trees_and_row_index(
                 parents.expand(B, V), lengths
             )
-        # a copy, which nobody else can change
+        # a copy: later changes of the argument must not reach the structure
         self.parents = parents.clone().expand(B, V)
         built = topology(_build_tree, V, S, is_shared, trees)
         row_potentials, shared = {"nodes": nodes}, {"edges": edges}
@@ -137,7 +138,7 @@ class Tree(CircuitStructure):
         )
 
     def leaves_used(self, labels: Tensor) -> Tensor:
-        """The leaf of each node, and of the edge to its parent."""
+        """Leaves of each node and of the edge to its parent, -1 for none."""
         B, K, V = labels.shape
         S = self.nodes.shape[2]
         is_state = (labels >= 0) & (labels < S)
@@ -154,7 +155,7 @@ class Tree(CircuitStructure):
 def _unique_trees_and_row_index(
     parents: Tensor, lengths: Tensor
 ) -> tuple[tuple[tuple[int, ...], ...], Tensor]:
-    """The trees of the batch, checked and without repetition, and each row's number."""
+    """Validate the trees; return the distinct ones, and the index of each row's."""
     index_of_tree: dict[tuple[int, ...], int] = {}
     tree_of_row = []
     for b, (row, n) in enumerate(
@@ -172,6 +173,7 @@ def _unique_trees_and_row_index(
 
 @lru_cache(maxsize=256)
 def _require_tree(tree: tuple[int, ...], row: int) -> None:
+    """Raise ValueError if a parent is out of range or parents form a cycle."""
     done = [False] * len(tree)
     for node, parent in enumerate(tree):
         if not -1 <= parent < len(tree):
@@ -180,6 +182,7 @@ def _require_tree(tree: tuple[int, ...], row: int) -> None:
                 f"{parent} at row {row}, node {node}"
             )
     for node in range(len(tree)):
+        # climb to the root or to a node checked before: linear time in all
         path = []
         while node >= 0 and not done[node]:
             if node in path:
@@ -196,10 +199,11 @@ def _require_tree(tree: tuple[int, ...], row: int) -> None:
 def _build_tree(
     V: int, S: int, is_shared: bool, trees: tuple[tuple[int, ...], ...]
 ) -> tuple[Circuit, Items]:
-    """Item ``below[v, s]`` of each tree: the subtree of node v in state s.
+    """Build the upward pass of belief propagation of each tree, and its roots.
 
-    ``message[v, i]``, the same summed over the states of v, its parent being in i. A
-    tree's items are consecutive, so that its rows compute no others.
+    ``subtree[s]`` of node v is its score in state s times the messages of its children,
+    and ``message[v, i] = sum_s edge[v, i, s] subtree[s]`` for state i of the parent.
+    The items of a tree are consecutive, so rows with this tree compute no other items.
     """
     c = Circuit()
     node = c.leaves(V, S)
@@ -217,11 +221,13 @@ def _build_tree(
             subtree = node[v]
             for child in children[v]:
                 subtree = _multiply_items(c, subtree, message[child])
+            # a root is summed over its states; other nodes send a message upwards
             if tree[v] >= 0:
                 c.define(message[v], (edge[v], subtree[None]))
             else:
                 roots.append(c.chart())
                 c.define(roots[-1], (subtree,))
+        # a forest: the sums of its trees multiply; the empty tree keeps ONE
         if roots:
             tree_roots[tree_index] = functools.reduce(
                 functools.partial(_multiply_items, c), roots
@@ -230,12 +236,15 @@ def _build_tree(
 
 
 def _multiply_items(c: Circuit, left: Items, right: Items) -> Items:
+    """New items, the elementwise products."""
     product = c.chart(*left.shape)
     c.multiply(product, left, right)
     return product
 
 
 def _postorder(tree: tuple[int, ...], children: list[list[int]]) -> list[int]:
+    """Nodes in an order with children before parents."""
+    # breadth-first from the roots while the list grows, then reversed
     order = [v for v, parent in enumerate(tree) if parent < 0]
     for v in order:
         order += children[v]

@@ -193,7 +193,7 @@ def test_costs_of_zero_are_solved_by_weights_of_zero(model):
 
 @pytest.mark.skipif(not hasattr(os, "sysconf"), reason="its memory is unknown")
 def test_repeating_more_samples_than_there_is_memory_raises():
-    with pytest.raises(MemoryError, match="sample_weight is how often"):
+    with pytest.raises(MemoryError, match="sample_weight repeats"):
         F1SVC().fit(np.eye(2), [0, 1], sample_weight=[1e15, 1])
 
 

@@ -78,7 +78,7 @@ def test_features_of_few_samples_are_learnt_as_fast_as_others():
 
 def test_weights_that_move_a_few_at_a_time_reach_the_same(monkeypatch):
     X, y = blobs(60, 5, 2, seed=3)
-    monkeypatch.setattr(l1_svc, "_MOVED", 2)
+    monkeypatch.setattr(l1_svc, "_MAX_ACTIVE", 2)
     model = L1SVC(C=0.3, tol=1e-3).fit(sparse.csr_array(X), y)
     best = least(X, y, np.full(60, 0.3), True)
     last = model.history_[-1]
@@ -103,12 +103,12 @@ def test_multipliers_prove_a_bound_once_no_bias_can_gain():
     X, y = blobs(60, 5, 2, seed=2)
     signs, rng = np.where(y == 1, 1.0, -1.0), np.random.default_rng(0)
     problem = BinaryProblem(X, signs, bias=True)
-    steps = l1_svc._Steps(problem, 0.05, np.ones(5))
+    steps = l1_svc._MultiplierMethod(problem, 0.05, np.ones(5))
     alpha = rng.random(60) * problem.bounds * np.where(signs > 0, 1.0, 0.3)
-    found = steps._balanced(alpha)
+    found = steps._balance_classes(alpha)
     assert abs(signs @ found) <= 1e-15 and (found >= 0).all()
     assert (found <= alpha).all() and found.sum() > 0.2 * alpha.sum()
-    assert not steps._balanced(np.where(signs > 0, alpha, 0.0)).any()
+    assert not steps._balance_classes(np.where(signs > 0, alpha, 0.0)).any()
 
 
 def test_bounds_of_the_l1_svm_hold_on_the_way():
@@ -333,7 +333,7 @@ def test_wrong_parameters_are_named():
     X, y = blobs(20, 2, 2)
     with pytest.raises(ValueError, match="C: expected a positive number"):
         L1SVC(C=0).fit(X, y)
-    with pytest.raises(ValueError, match="C: expected one for which"):
+    with pytest.raises(ValueError, match="C: expected a value for which"):
         L1SVC(C=1e-310).fit(X, y)
     for wrong in (3, DecisionTreeClassifier, KNeighborsClassifier()):
         with pytest.raises(TypeError, match="estimator: expected a classifier of"):

@@ -28,7 +28,6 @@ ESTIMATORS = [
     (CrammerSingerSVC(**EXACT), []),
     (WestonWatkinsSVC(**EXACT), []),
     (HingeSVC(), [*ROUGH, ORIGIN]),
-    (HingeSVC(solver="bmrm"), [*ROUGH, ORIGIN]),
     (CrammerSingerSVC(solver="bcfw", tol=1e-2, max_epochs=100), ROUGH),
     (ROCSVC(), ROUGH),
     (F1SVC(), []),

@@ -72,7 +72,11 @@ def test_an_unedited_file_loads(edited):
         ({}, {"facts": {"n_features_in_": 3.0}}, "3.0 features for"),
         ({}, {"facts": {"n_features_in_": 7}}, "for 7 features and 3 classes"),
         ({}, {"facts": {"feature_names_": ["a", "b"]}}, "2 names of 3 features"),
-        ({}, {"facts": {"feature_names_": ["a", "b", 3]}}, "names that are no strings"),
+        (
+            {},
+            {"facts": {"feature_names_": ["a", "b", 3]}},
+            "names that are not strings",
+        ),
     ],
 )
 def test_what_was_edited_is_named(arrays, changes, message, edited):
@@ -146,10 +150,10 @@ def test_weights_of_classes_that_are_numbers_are_those_of_a_refit(tmp_path, numb
         ({"columns": ..., "dtype": ...}, "got one without columns, dtype"),
         ({"templates": ["none(word)"]}, "fit together, .*none"),
         ({"dtype": "colour"}, "fit together"),
-        ({"values": [["the", "cat", "a"]]}, "word.* out of range or of order"),
+        ({"values": [["the", "cat", "a"]]}, "word.* out of range or not asc"),
         ({"values": [["the", "cat", "a", "a"]]}, "values of word that stand there tw"),
         ({"levels": [[[0, 9]], [[0]]]}, r"numbers of word\[0\] out of range"),
-        ({"levels": [[[1, 0]], [[0]]]}, r"numbers of word\[0\] out of range or of ord"),
+        ({"levels": [[[1, 0]], [[0]]]}, r"keys of word\[0\] out of range or not asc"),
     ],
 )
 def test_templates_that_were_edited_say_so(edit, message, tmp_path):

@@ -110,13 +110,11 @@ def test_chains_are_those_of_the_tagger():
     assert all(map(np.array_equal, model.predict(X), tagger.predict(X)))
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "svrg"])
+@pytest.mark.parametrize("solver", ["lbfgs", "agm"])
 def test_the_likelihood_has_a_certificate_too(solver, X, Y):
-    options = {"rate": 0.1} if solver == "svrg" else None
     model = StructuredSVM(
-        trees, arcs, l2=0.3, loss="likelihood", solver=solver, tol=1e-3,
-        solver_options=options,
-    ).fit(X, Y)  # fmt: skip
+        trees, arcs, l2=0.3, loss="likelihood", solver=solver, tol=1e-3
+    ).fit(X, Y)
     problem = StructureProblem(trees, arcs(X), Y)
     value, slope = problem.likelihood(model.weights_)
     slope += 0.3 * model.weights_

@@ -8,7 +8,7 @@ from smoothsp.linear import CrammerSingerSVC
 from tests.truth.svm_objectives import MODELS, data_for
 
 ROUGH = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-SOLVERS = ("bcfw", "sgd", "svrg", "casimir")
+SOLVERS = ("bcfw", "sgd", "agm")
 WITH_DUAL = (*SOLVERS, "dual")
 
 

@@ -79,9 +79,8 @@ SOLVERS = [
     (ChainSVM, "bcfw", {"steps": "pairwise", "sampling": "uniform", "cache": True}),
     (ChainSVM, "bcfw", {"steps": "best", "sampling": "permutation"}),
     (ChainSVM, "sgd", {"decay": "pegasos", "loss": "hinge-l2", "mu": 0.01}),
-    (ChainSVM, "casimir", {"smoothness": 200.0, "mu": 0.02}),
     (ChainCRF, "lbfgs", {}),
-    (ChainCRF, "svrg", {"rate": 0.02}),
+    (ChainCRF, "sgd", {"rate": 0.02}),
 ]
 
 

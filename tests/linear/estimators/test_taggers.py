@@ -1,6 +1,5 @@
 """ChainSVM, ChainCRF and structured classifiers: input, output, and what is kept."""
 
-import itertools
 import pickle
 from itertools import pairwise
 
@@ -141,14 +140,11 @@ def test_predictions_are_the_best_labellings(make):
     assert tagger.score(X, y) == pytest.approx(np.mean(right))
 
 
-@pytest.mark.parametrize(("make", "solver"), [(ChainSVM, "svrg"), (ChainCRF, "sgd")])
+@pytest.mark.parametrize(("make", "solver"), [(ChainSVM, "sgd"), (ChainCRF, "sgd")])
 def test_solvers_of_one_objective_agree(make, solver):
     X, y = corpus(2)
     best = make(l2=0.1, tol=1e-6, max_passes=5000).fit(X, y)
     options = {"rate": 0.05, "evaluate_every": 400}
-    if make is ChainSVM and solver == "svrg":
-        options["mu"] = 0.01
-        options["rate"] = 0.002
     other = make(l2=0.1, solver=solver, tol=0.0, max_passes=400, solver_options=options)
     other.fit(X, y)
     assert best.dual_ - 1e-9 <= other.primal_ <= best.primal_ + 0.02
@@ -217,7 +213,7 @@ def test_saved_pickled_and_cloned(make, tmp_path):
 
 X, Y = corpus()
 BAD = [
-    ((X[:-1], Y), "as many sequences as X has sentences, 11, got 12"),
+    ((X[:-1], Y), "expected 11 sequences, one for each sentence of X, got 12"),
     (([], []), "X: expected at least one sentence"),
     ((None, Y), "X: expected a list of sentences, got"),
     ((X, None), "y: expected a list of tags, got NoneType"),
@@ -327,7 +323,7 @@ def test_sentences_may_come_from_an_iterator(make):
     streamed = make(C=0.7).fit(iter(arrays), iter(y[1:]))
     np.testing.assert_array_equal(plain.weights_, streamed.weights_)
     for wrong in (iter(y[:-1]), iter([*y, ["O"]]), y[:-1]):
-        with pytest.raises(ValueError, match="as many sequences as X has sentences"):
+        with pytest.raises(ValueError, match="sequences, one for each sentence of X"):
             make().fit(iter(X), wrong)
     with pytest.raises(TypeError, match="y: expected a list of tags, got int"):
         make().fit(iter(X), 3)
@@ -423,9 +419,7 @@ def test_weights_are_those_of_crfsuite(all_pairs, tmp_path):
 PARTS = [slice(0, 2), slice(2, 4), slice(0, 4)]
 
 
-@pytest.mark.parametrize(
-    ("make", "solver"), thinned(itertools.product(TAGGERS, ["sgd", "svrg"]), 3)
-)
+@pytest.mark.parametrize(("make", "solver"), [(make, "sgd") for make in TAGGERS])
 def test_parts_are_passes_from_the_weights_so_far(make, solver):
     X = [indicators(words) for words in WORDS]
     tagger = make(l2=0.1, solver=solver, max_passes=1, warm_start=True)
@@ -466,7 +460,7 @@ def test_parts_that_do_not_fit():
         tagger.partial_fit(X, TAGS, classes=["D", "N"])
     with pytest.raises(TypeError, match="expected named features, as before"):
         tagger.partial_fit([np.eye(3)], [["D", "N", "V"]])
-    arrays = ChainSVM(solver="svrg")
+    arrays = ChainSVM(solver="sgd")
     arrays.partial_fit([np.eye(3)], [["D", "N", "V"]], classes=["D", "N", "V"])
     with pytest.raises(ValueError, match="expected 3 features, as before, got 4"):
         arrays.partial_fit([np.eye(4)], [["D", "N", "V", "V"]])

@@ -78,7 +78,7 @@ TAGGERS = [
     ChainSVM(tol=1e-6, normalise_cost=True, solver_options={"steps": "away"}),
     ChainSVM(tol=1e-2, solver_options={"steps": "fw", "cache": False}),
     ChainCRF(tol=1e-8),
-    ChainCRF(tol=1e-4, solver="svrg", solver_options={"rate": 0.1}),
+    ChainCRF(tol=1e-4, solver="sdca"),
 ]
 
 
@@ -97,7 +97,7 @@ def test_a_tagger_with_weights_is_the_one_that_repeats(tagger):
     assert tagger.dual_ - slack <= primal <= tagger.primal_ + gap + slack
 
 
-@pytest.mark.parametrize("solver", ["bcfw", "sgd", "svrg", "casimir"])
+@pytest.mark.parametrize("solver", ["bcfw", "sgd", "agm"])
 def test_every_solver_of_a_classifier_takes_weights(solver):
     X, y = samples()
     tol = 1e-6 if solver == "bcfw" else 1e-3

@@ -297,7 +297,7 @@ class Sentence(list):
 
 
 def test_sentences_of_an_iterator_are_read_some_at_a_time(monkeypatch):
-    monkeypatch.setattr(_token_columns, "_AT_ONCE", 4)
+    monkeypatch.setattr(_token_columns, "_SENTENCES_PER_BATCH", 4)
     rng = np.random.default_rng(0)
     text = [
         [(str(w), str(w % 3)) for w in rng.integers(9, size=rng.integers(0, 5))]

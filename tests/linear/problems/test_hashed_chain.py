@@ -221,7 +221,7 @@ def test_templates_hash_alike_in_every_process():
 def test_wrong_arguments_are_named():
     X, y = np.eye(2), [0, 1]
     with pytest.raises(
-        ValueError, match=r"^hash_with_label: expected how many weights"
+        ValueError, match=r"^hash_with_label: expected the number of weights"
     ):
         HashedChainProblem(X, y, lengths=[2])
     with pytest.raises(

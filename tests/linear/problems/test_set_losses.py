@@ -190,7 +190,7 @@ def test_wrong_arguments_are_named():
             problem.diameter("topk")
         with pytest.raises(ValueError, match="mu: expected a positive number"):
             problem.smoothed_risk(np.zeros(3), 0, "l2" if problem is roc else "entropy")
-    with pytest.raises(ValueError, match="mu: expected one by which scores can be"):
+    with pytest.raises(ValueError, match="mu: expected a number by which scores"):
         f1.smoothed_risk(np.full(3, 1e300), 1e-20)
     with pytest.raises(ValueError, match="smoothing: expected one of"):
         roc.smoothed_risk(np.zeros(3), 1.0, "entropy")

@@ -114,6 +114,5 @@ def test_taggers_name_X():
         with pytest.raises(ValueError, match=r"X: expected .* scale the features"):
             tagger.fit(large, TAGS)
         assert not hasattr(tagger, "coef_")
-    for solver in ("sgd", "svrg"):
-        with pytest.raises(FloatingPointError, match="rate"):
-            ChainSVM(solver=solver).fit(large, TAGS)
+    with pytest.raises(FloatingPointError, match="rate"):
+        ChainSVM(solver="sgd").fit(large, TAGS)

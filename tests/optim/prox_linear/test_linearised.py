@@ -71,14 +71,14 @@ def test_outputs_and_gradient_are_those_of_the_jacobian(name):
         ]
     )
     assert_close(pulled, J.T @ cotangent.flatten())
-    assert linear._reverse_only == (name in REVERSE_ONLY)
+    assert linear._uses_double_backward == (name in REVERSE_ONLY)
     evaluating = Linearised(model)
     with torch.no_grad():
         for u, own in zip(evaluating.variables, linear.variables, strict=True):
             u.copy_(own)
         torch.manual_seed(1)
         assert_close(evaluating(x), outputs.detach())
-    assert evaluating._reverse_only == (name in REVERSE_ONLY)
+    assert evaluating._uses_double_backward == (name in REVERSE_ONLY)
 
 
 def test_loss_of_a_linearised_chain_is_that_of_linearised_scores():

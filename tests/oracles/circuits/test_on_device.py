@@ -190,5 +190,5 @@ def test_marginals_that_are_views_are_weighed_once():
     marginals = [torch.ones(2, 3), torch.ones(3, 2).t()]
     engine = SemiMarkov(torch.zeros(2, 1, 1, 2))._engine
     engine.num_row_potentials = 2
-    for found in engine.weigh(weights, marginals, (True, True)):
+    for found in engine.vjp(weights, marginals, (True, True)):
         assert_close(found, weights[:, None].expand(2, 3))

@@ -114,8 +114,10 @@ def test_a_copy_reads_its_own_memory(again, lengths):
     built = SpanTree(torch.randn(3, 4, 4, generator=draw).double(), lengths=lengths)
     other = again(built)
     asked = other._circuit_batch
-    assert_array_equal(asked.edges_at, address_table(asked.edges))
-    assert_array_equal(asked.rows_at, address_table(asked.rows))
-    assert not np.isin(asked.rows_at[:, 0], built._circuit_batch.rows_at[:, 0]).any()
+    assert_array_equal(asked.edges_address, address_table(asked.edges))
+    assert_array_equal(asked.rows_address, address_table(asked.rows))
+    assert not np.isin(
+        asked.rows_address[:, 0], built._circuit_batch.rows_address[:, 0]
+    ).any()
     assert_close(other.log_partition(), built.log_partition())
     assert_close(other.select(torch.arange(2)).decode()[1], built.decode()[1][:2])

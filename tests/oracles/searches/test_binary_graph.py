@@ -178,7 +178,7 @@ TWO = torch.tensor([[0, 1]])
         ),
         (
             lambda: BinaryGraph(torch.zeros(1, 2, 2), torch.zeros(1, 1), TWO * 0),
-            "index: expected two nodes, got one twice at edge 0",
+            "index: expected two different nodes, got one twice at edge 0",
         ),
         (
             lambda: BinaryGraph(

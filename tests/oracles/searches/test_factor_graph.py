@@ -352,16 +352,16 @@ def test_the_maximum_is_that_of_an_integer_programme(seed):
         high.append(most)
 
     for t in range(T):
-        add(nodes[t], least=1.0, most=1.0)
-        add(match[t], least=1.0, most=1.0)
-        add(match[:, t], least=1.0, most=1.0)
+        add(nodes[t], x_out=1.0, most=1.0)
+        add(match[t], x_out=1.0, most=1.0)
+        add(match[:, t], x_out=1.0, most=1.0)
         add(nodes[t, 2:], match[t, t : t + 1])
         for s in range(S):
             if t:
                 add(edges[t - 1, :, s], nodes[t, s : s + 1])
             if t < T - 1:
                 add(edges[t, s], nodes[t, s : s + 1])
-    add(nodes[:, 2], least=-torch.inf, most=2.0)
+    add(nodes[:, 2], x_out=-torch.inf, most=2.0)
     every = emissions.flatten(1), moves.flatten().repeat(4, T - 1), pairs.flatten(1)
     constraints = torch.stack(rows), torch.tensor(low), torch.tensor(high)
     best, _ = IntegerProgram(torch.cat(every, 1), constraints).decode()
@@ -407,7 +407,7 @@ def test_regularised_solutions_are_proven(kind, strength):
     for a, index_a, c, index_c in shared:
         one, two = at_cells(u[a], index_a), at_cells(u[c], index_c)
         assert_close(one, two, **CLOSE)
-    bound = graph._search(strength).bound
+    bound = graph._run_consensus(strength).bound
     assert_close(found.maximum(), bound, **CLOSE)
 
 
@@ -608,7 +608,7 @@ def test_structures_that_cannot_agree_end():
     value, y, exact, bound = graph.approximate()
     assert value[0] == bound[0] == -torch.inf and exact.all()
     assert (y["tags"][0] == -1).all() and (y["few"][0] == -1).all()
-    assert graph._search(0.0).rounds.max() < 100
+    assert graph._run_consensus(0.0).rounds.max() < 100
     for ask in (graph.relaxed_maximum, lambda: SparseMAP(graph)):
         with pytest.raises(ValueError, match="no relaxed solution of row 0"):
             ask()
@@ -713,7 +713,7 @@ def test_chains_are_searched_alike_by_both_searches(moves, monkeypatch):
 def test_a_round_decodes_each_structure_about_once():
     structures, shared = draw(KINDS[0], 6, B=8)
     for gamma in (0.0, 1.0):
-        found = FactorGraph(structures, shared)._search(gamma)
+        found = FactorGraph(structures, shared)._run_consensus(gamma)
         searched = sum(x.decodes.sum() for x in found.mixtures)
         assert searched <= 1.7 * 3 * found.rounds.sum()
         assert found.rounds.sum() > 20
@@ -770,7 +770,11 @@ def test_wrong_arguments_are_named(make, error, words):
             ValueError,
             r"expected a cell of \(3, 2\), or -1 .* got \(3, 1\) at row 0, entry 1",
         ),
-        (("a", CELLS, "b", AT[:1]), ValueError, "as many cells as of 'a', 2, got 1"),
+        (
+            ("a", CELLS, "b", AT[:1]),
+            ValueError,
+            "expected the number of cells for 'a', 2, got 1",
+        ),
         (
             ("a", CELLS, "b", torch.tensor([0, -1])),
             ValueError,

@@ -64,7 +64,7 @@ def test_the_mean_box_is_in_units_of_each_image():
 
 def test_chance_is_the_share_of_right_candidates():
     images = image((10.0, 10.0, 40.0, 40.0))
-    assert baselines.chance(images) == 0.25
+    assert baselines.random_corloc(images) == 0.25
     table = baselines.table(images, torch.zeros(4))
     assert table["best candidate"] == {"corloc": 1, "corloc_7": 1, "iou": 1}
     assert table["largest candidate"]["corloc"] == 0

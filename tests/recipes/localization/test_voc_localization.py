@@ -10,14 +10,14 @@ import torch
 
 import smoothsp
 import voc_localization
-from localization import figures, toy
-from localization.optimizers import OUTER, Method
+from localization import figures, synthetic
+from localization.settings import EPOCH_METHODS, Method
 from runs import files
 from smoothsp.models.detection import DECODERS
 from tests.sweeps import thinned
 from voc_localization import main
 
-METHODS = [method for method in get_args(Method) if method not in OUTER]
+METHODS = [method for method in get_args(Method) if method not in EPOCH_METHODS]
 STEPS = {
     "sgd": {"lr": 1e-3, "t_0": 12},
     "sgd-sqrt": {"lr": 1e-3},
@@ -65,8 +65,8 @@ def test_the_sheet_has_a_panel_for_each_image(localise, tmp_path, monkeypatch):
     (_, panels, one, title), *_ = shown
     assert one and len(panels) == 3 and "6 training images" in title
     for panel in panels:
-        assert len(panel.found.boxes) == 4 and len(panel.example.boxes) == 1
-        assert panel.title.startswith("hit" if panel.right else "MISS")
+        assert len(panel.prediction.boxes) == 4 and len(panel.example.boxes) == 1
+        assert panel.title.startswith("hit" if panel.is_hit else "MISS")
     monkeypatch.undo()
     drawn = []
     keep = lambda _, figure, dpi: drawn.extend(figure.axes)  # noqa: E731
@@ -90,7 +90,7 @@ def test_several_objects_have_a_table_of_decoders(localise, tmp_path):
     losses = [row["loss"] for row in content["history"]]
     assert losses[-1] < losses[0]
     localiser = smoothsp.models.load(tmp_path / "model", "cpu")
-    assert localiser.classes == sorted(toy.LOOKS)
+    assert localiser.classes == sorted(synthetic.APPEARANCES)
     found = localiser.evaluate(config.data, cache=config.cache)
     assert found["map50"] == pytest.approx(result["test_map50"], abs=1e-6)
 
@@ -151,7 +151,7 @@ def test_weights_that_diverge_say_which_number_to_change(localise, tmp_path):
 
 @pytest.mark.usefixtures("undrawn")
 def test_without_data_ladybirds_are_drawn(localise, tmp_path, monkeypatch):
-    monkeypatch.setattr(toy, "SIZES", {"train": 2, "val": 1, "test": 1})
+    monkeypatch.setattr(synthetic, "SIZES", {"train": 2, "val": 1, "test": 1})
     config = localise(tmp_path / "out", data=None, kind=None, cache=tmp_path, epochs=1)
     assert main(config)["best_epoch"] == 1
     assert len(list(tmp_path.glob("ladybirds-*/JPEGImages/*.jpg"))) == 4

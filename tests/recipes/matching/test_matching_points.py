@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import matching_points
-from matching import baselines, drawings, points, views
+from matching import baselines, points, synthetic, views
 from matching_points import Config, main
 from tests.recipes.runs import numbers
 
@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     """Ten images: six pairs of views to train on, two to choose by, two to test."""
     found = tmp_path_factory.mktemp("images")
     for number in range(10):
-        image = drawings.draw(number)[..., ::-1]
+        image = synthetic.draw(number)[..., ::-1]
         name = found / ("more" if number % 2 else ".") / f"{number}.png"
         name.parent.mkdir(exist_ok=True)
         assert cv2.imwrite(str(name), image)
@@ -36,23 +36,23 @@ def trained(folder, tmp_path_factory):
 
 @pytest.mark.parametrize("kind", get_args(points.Kind))
 def test_the_same_points_are_found_where_the_homography_says(kind):
-    image = drawings.draw(3)
-    view = views.other_view(image, np.random.default_rng(5))
+    image = synthetic.draw(3)
+    view = views.random_view(image, np.random.default_rng(5))
     first = points.detect(image, kind, 40)
-    second = points.detect(view.image, kind, 40, view.seen)
-    pair = points.pair_of(first, second, view.homography)
+    second = points.detect(view.image, kind, 40, view.visible)
+    pair = points.build_pair(first, second, view.homography)
     rows = (pair.columns >= 0).nonzero().flatten()
     assert len(rows) > 5
     columns = pair.columns[rows]
     assert len(columns.unique()) == len(columns)
     # homogeneous coordinates, by hand
-    places = torch.cat([first.places[rows], torch.ones(len(rows), 1)], 1).double()
+    places = torch.cat([first.positions[rows], torch.ones(len(rows), 1)], 1).double()
     there = places @ torch.from_numpy(view.homography).T
-    miss = there[:, :2] / there[:, 2:] - second.places[columns]
-    assert miss.norm(dim=1).max() <= points.SAME + 1e-4
+    miss = there[:, :2] / there[:, 2:] - second.positions[columns]
+    assert miss.norm(dim=1).max() <= points.MATCH_DISTANCE + 1e-4
     for own in (first, second):
-        apart = torch.cdist(own.places, own.places).fill_diagonal_(torch.inf)
-        assert apart.min() >= points.APART - 1e-4
+        apart = torch.cdist(own.positions, own.positions).fill_diagonal_(torch.inf)
+        assert apart.min() >= points.MIN_DISTANCE - 1e-4
         lengths = own.descriptors.norm(dim=1)
         torch.testing.assert_close(lengths, torch.ones(len(own)), atol=1e-3, rtol=0)
 
@@ -68,7 +68,7 @@ def test_a_turned_and_zoomed_view_gets_votes_from_all_neighbours():
     second = points.Points(
         zoom * places @ way.T, zoom * first.sizes, angles + turn, looks, 100
     )
-    found = points.features(first, second)
+    found = points.pair_features(first, second)
     # of all pairs of a row, the true one has most votes, and moved as all are
     assert (found[..., 8].argmax(1) == torch.arange(12)).all()
     own = found.diagonal(dim1=0, dim2=1)
@@ -92,7 +92,7 @@ def test_baselines_are_those_of_the_table_of_distances():
     pair = points.Pair(
         some(near), some(looks), torch.zeros(4, 3, 1), torch.tensor([0, -1, 2, 1])
     )
-    found = {name: way(pair).tolist() for name, way in baselines.WAYS.items()}
+    found = {name: way(pair).tolist() for name, way in baselines.BASELINES.items()}
     assert found["nearest neighbour"] == [0, 0, 2, 2]
     assert found["nearest, mutual"] == [0, -1, 2, -1]
     assert found["nearest, mutual, ratio test"] == [0, -1, 2, -1]
@@ -105,15 +105,15 @@ def test_baselines_are_those_of_the_table_of_distances():
 def test_views_without_points_have_no_partners():
     flat = np.full((60, 80, 3), 90, np.uint8)
     none = points.detect(flat, "sift", 9)
-    some = points.detect(drawings.draw(0), "sift", 9)
+    some = points.detect(synthetic.draw(0), "sift", 9)
     assert len(none) == 0 < len(some) == 9
     for first, second in ((none, none), (some, none), (none, some)):
-        pair = points.pair_of(first, second, np.eye(3))
-        assert pair.features.shape == (len(first), len(second), points.FEATURES)
-        for way in baselines.WAYS.values():
+        pair = points.build_pair(first, second, np.eye(3))
+        assert pair.pair_features.shape == (len(first), len(second), points.FEATURES)
+        for way in baselines.BASELINES.values():
             assert way(pair).tolist() == [-1] * len(first)
         model = matching_points.PairScores(128)
-        (found,) = matching_points.matched(model, [pair])
+        (found,) = matching_points.predict_matches(model, [pair])
         assert found.tolist() == [-1] * len(first)
 
 
@@ -133,9 +133,9 @@ def test_images_too_thin_for_points_are_named(kind, tmp_path):
 def test_a_pair_scores_the_same_beside_a_larger_one():
     model = matching_points.PairScores(128)
     pairs = [
-        points.pair_of(
-            points.detect(drawings.draw(n), "sift", 5 + n),
-            points.detect(drawings.draw(n + 1), "sift", 7),
+        points.build_pair(
+            points.detect(synthetic.draw(n), "sift", 5 + n),
+            points.detect(synthetic.draw(n + 1), "sift", 7),
             np.eye(3),
         )
         for n in range(2)
@@ -145,7 +145,7 @@ def test_a_pair_scores_the_same_beside_a_larger_one():
     torch.testing.assert_close(together[0, :5, :7], alone[:, :7])
     assert (together[0, 5:, :-1] == -torch.inf).all()
     torch.nn.init.constant_(model.alone, 1e3)
-    columns = matching_points.matched(model, pairs, alone=True)
+    columns = matching_points.predict_matches(model, pairs, independent=True)
     assert [one.tolist() for one in columns] == [[-1] * 5, [-1] * 6]
 
 
@@ -163,7 +163,7 @@ def test_the_weights_of_the_best_epoch_are_kept(trained):
     network = matching_points.PairScores(128)
     network.load_state_dict(load_file(config.out / "model.safetensors"))
     pairs = [pair for _, pair in matching_points.load(config)["test"]]
-    found = matching_points.matched(network, pairs)
+    found = matching_points.predict_matches(network, pairs)
     assert baselines.scores(pairs, found)["f1"] == result["f1"]
 
 

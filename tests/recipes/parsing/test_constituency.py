@@ -6,7 +6,7 @@ import re
 import pytest
 
 from constituency import Config, main
-from parsing import names
+from parsing import nested_entities
 from smoothsp.data import trees
 from smoothsp.models import load
 from tests.recipes.runs import numbers
@@ -25,7 +25,9 @@ def trained(few, tmp_path_factory):
 def folder(tmp_path_factory):
     """Files as GermEval has them, drawn."""
     place = tmp_path_factory.mktemp("nested")
-    for name, part in zip(("train", "dev"), names.make(train=80, dev=20), strict=True):
+    for name, part in zip(
+        ("train", "dev"), nested_entities.make(train=80, dev=20), strict=True
+    ):
         text = "".join(trees.to_level_columns(tree, 2) for tree in part)
         (place / f"NER-de-{name}.tsv").write_text(text)
     return place

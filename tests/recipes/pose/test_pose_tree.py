@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 import pose_tree
-from pose import changes, drawn, joints, photographs, report
-from pose.joints import Figures
+from pose import augmentation, joints, photographs, report, synthetic
+from pose.joints import People
 from pose_tree import Config, main
 from tests.recipes.runs import numbers
 from tests.sweeps import thinned
@@ -21,14 +21,14 @@ FEW = {"train": 24, "dev": 6, "test": 6}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(drawn, "SIZES", FEW)
+    monkeypatch.setattr(synthetic, "SIZES", FEW)
     monkeypatch.setattr(photographs, "SIDE", 64)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawn, "SIZES", FEW)
+        patch.setattr(synthetic, "SIZES", FEW)
         config = Config(out=tmp_path_factory.mktemp("pose"), epochs=4)
         return config, main(config)
 
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     (found / "images").mkdir()
     rows = np.zeros((14, 3, 24))
     for number in range(24):
-        image, places = drawn.draw(np.random.default_rng(number))
+        image, places = synthetic.draw(np.random.default_rng(number))
         wide = cv2.copyMakeBorder(image, 0, 20, 40, 60, cv2.BORDER_REPLICATE)
         name = found / "images" / f"im{number:05d}.jpg"
         assert cv2.imwrite(str(name), wide[..., ::-1])
@@ -65,8 +65,8 @@ def test_the_tree_of_joints_has_one_root_and_mirrors_itself():
 def test_a_square_holds_the_person_and_its_joints_move_along(folder):
     found = photographs.read(folder, None)
     assert found.images.shape == (24, 64, 64, 3)
-    assert (~found.known).sum() == 6
-    known = np.where(found.known[..., None], found.joints, 32)
+    assert (~found.is_marked).sum() == 6
+    known = np.where(found.is_marked[..., None], found.joints, 32)
     assert known.min() >= 0 and known.max() < 64
     low, high = known.min(1), known.max(1)
     np.testing.assert_allclose((high - low).max(1), 64 / 1.5, atol=1)
@@ -74,7 +74,7 @@ def test_a_square_holds_the_person_and_its_joints_move_along(folder):
     for side in (20, 200):
         image = np.zeros((100, 140, 3), np.uint8)
         cv2.circle(image, (90, 30), 4, (255, 255, 255), -1)
-        cut, place = photographs.square(
+        cut, place = photographs.crop_square(
             image, np.array([80.0, 40]), 60.0, np.array([[90.0, 30.0]]), side
         )
         rows, columns = (cut[..., 0] > 127).nonzero()
@@ -90,11 +90,11 @@ def test_joints_stay_where_they_are_when_an_image_is_changed():
         cv2.circle(
             image[0], (x, y), 3, (255, 255, 255) if joint == 6 else (90,) * 3, -1
         )
-    figures = Figures(image, places, np.ones((1, 14), bool))
+    figures = People(image, places, np.ones((1, 14), bool))
     torch.manual_seed(0)
     mirrored = 0
     for _ in range(12):
-        found = changes.changed(figures, mirror=True)
+        found = augmentation.augment(figures, mirror=True)
         bright = found.images[0, ..., 0] > 170
         middle = np.array([x.mean() for x in bright.nonzero()])[::-1]
         near = [np.hypot(*(found.joints[0, joint] - middle)) for joint in (6, 11)]
@@ -105,7 +105,7 @@ def test_joints_stay_where_they_are_when_an_image_is_changed():
 
 
 def test_scores_count_joints_and_limbs():
-    figures = drawn.make("test")
+    figures = synthetic.make("test")
     assert joints.scores(figures, figures.joints) == {"pck": 1, "pcp": 1}
     moved = figures.joints.copy()
     moved[:, 6] += 1000
@@ -114,14 +114,14 @@ def test_scores_count_joints_and_limbs():
     assert found["pcp"] == pytest.approx(9 / 10)
     assert joints.limb_scores(figures, moved)["lower arms"] == 0.5
     # what nobody knows does not count
-    figures.known[:, 6] = False
+    figures.is_marked[:, 6] = False
     found = joints.scores(figures, moved)
     assert found == {"pck": 1, "pcp": 1}
 
 
 def test_springs_are_those_of_the_poses():
-    figures = drawn.make("train")
-    means, variances = joints.springs_of(figures, 4)
+    figures = synthetic.make("train")
+    means, variances = joints.estimate_springs(figures, 4)
     way = (figures.joints[:, 0] - figures.joints[:, 1]) / 4
     np.testing.assert_allclose(means[0], way.mean(0)[::-1], rtol=1e-5)
     # a spring is never stiffer than that of half a cell
@@ -132,10 +132,10 @@ def test_springs_are_those_of_the_poses():
 
 def test_unknown_joints_cost_nothing_and_may_be_anywhere():
     torch.manual_seed(0)
-    figures = drawn.make("test").part([0, 1])
-    figures.known[:, :7] = False
+    figures = synthetic.make("test").part([0, 1])
+    figures.is_marked[:, :7] = False
     network = pose_tree.PoseNetwork(
-        pose_tree.encoder_of("small"), *joints.springs_of(figures, 4)
+        pose_tree.build_encoder("small"), *joints.estimate_springs(figures, 4)
     )
     structure = network(pose_tree.pixels(figures, network))
     structure.parts.retain_grad()
@@ -143,7 +143,7 @@ def test_unknown_joints_cost_nothing_and_may_be_anywhere():
         value = pose_tree.loss(name, structure, figures)
         places = figures.joints.copy()
         places[:, :7] = 77
-        other = Figures(figures.images, places, figures.known)
+        other = People(figures.images, places, figures.is_marked)
         assert pose_tree.loss(name, structure, other) == value > 0
     pose_tree.loss("softmax", structure, figures).backward()
     assert (structure.parts.grad[:, :7] == 0).all()
@@ -161,11 +161,11 @@ def test_training_beats_the_mean_pose(trained):
 def test_the_weights_of_the_best_epoch_are_kept(trained):
     config, result = trained
     network = pose_tree.PoseNetwork(
-        pose_tree.encoder_of("small"), torch.zeros(14, 2), torch.ones(14, 2)
+        pose_tree.build_encoder("small"), torch.zeros(14, 2), torch.ones(14, 2)
     )
     network.load_state_dict(load_file(config.out / "model.safetensors"))
     people = pose_tree.load(config)["test"]
-    assert joints.scores(people, pose_tree.poses(network, people)[0]) == {
+    assert joints.scores(people, pose_tree.predict_poses(network, people)[0]) == {
         name: result[name] for name in ("pck", "pcp")
     }
 

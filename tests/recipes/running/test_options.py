@@ -38,9 +38,10 @@ def kind_of(name):
         (["--skip_bat"], "unknown option --skip-bat, did you mean --skip-bad"),
         (["--no-resum"], "unknown option --no-resum, did you mean --no-resume"),
         (["--xyzzy", "3", "--epoch", "3"], "unknown option --xyzzy"),
-        (["--loss", "foo"], "invalid choice 'foo' for argument '--loss'. Expected one"),
-        (["--epochs", "three"], "--epochs: no type matching {None}|INT could be"),
-        (["--epochs"], "Missing value for argument '--epochs'. Expected 1 values"),
+        (["--loss", "foo"], "--loss: expected one of 'hinge', 'hinge-l2'"),
+        (["--epochs", "three"], "--epochs: expected INT, got 'three'"),
+        (["--rate", "x"], "--rate: expected FLOAT, got 'x'"),
+        (["--epochs"], "--epochs: expected a value, got none"),
         (["word"], "Unrecognized options: word"),
     ],
 )
@@ -49,7 +50,7 @@ def test_a_wrong_command_line_is_one_line(
 ):
     line = said(kind_of("conll_ner"), arguments, monkeypatch, capsys, columns)
     assert line.startswith(f"a.py: error: {what}")
-    assert line.endswith("; --help lists what there is\n")
+    assert line.endswith("; see --help for all options\n")
     assert line.count("\n") == 1 and "─" not in line and "│" not in line
 
 
@@ -66,13 +67,22 @@ def test_every_option_that_the_help_lists_is_known(name, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         options.read(kind_of(name))
     listed = set(re.findall(r"--[a-z][a-z0-9-]*", _named(capsys.readouterr().out)))
-    assert listed and listed <= set(options._options(kind_of(name)))
+    assert listed and listed <= set(options._option_names(kind_of(name)))
 
 
 def _named(text):
     """The options that a help begins its lines with."""
     lines = (line.strip("│ ") for line in text.splitlines())
     return "\n".join(line.split("  ")[0] for line in lines if line.startswith("-"))
+
+
+def test_a_choice_that_may_be_absent_is_not_none(monkeypatch, capsys):
+    kind = kind_of("voc_localization")
+    line = said(kind, ["--warm-start", "foo"], monkeypatch, capsys)
+    assert line.startswith("a.py: error: --warm-start: expected one of '")
+    assert "None" not in line
+    line = said(kind, ["--k", "foo"], monkeypatch, capsys)
+    assert line.startswith("a.py: error: --k: expected INT|{exact}, got 'foo'")
 
 
 def test_an_option_may_have_another_name_than_its_setting(monkeypatch):

@@ -10,6 +10,6 @@ def test_what_does_not_fit_in_memory_is_one_line(said):
     def recipe():
         raise MemoryError(said)
 
-    expected = said or "more memory than there is"
+    expected = said or "not enough memory"
     with pytest.raises(SystemExit, match=f"error: .*{expected}"):
         terminal.run(recipe)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from segmentation import drawn, examples, features, linear
+from segmentation import examples, features, linear, synthetic
 from segmentation.features import EDGE_FEATURES, NODE_FEATURES, Features
 from segmentation.report import baselines
 from smoothsp.data import MaskedImage
@@ -15,12 +15,14 @@ from smoothsp.models.superpixels import build_graph
 
 def features_of(image, count):
     graph = build_graph(image, count)
-    return features.features_of(image, graph, features.learn([image]))
+    return features.graph_with_features(
+        image, graph, features.fit_visual_words([image])
+    )
 
 
 @pytest.fixture(scope="module")
 def graph():
-    return features_of(drawn.draw(np.random.default_rng(0))[0], 60)
+    return features_of(synthetic.draw(np.random.default_rng(0))[0], 60)
 
 
 def tiny(seed, V, E):
@@ -58,7 +60,7 @@ def test_neighbours_histograms_are_those_of_the_neighbours(graph):
 def test_an_image_of_one_colour_is_a_graph():
     graph = features_of(np.full((20, 30, 3), 90, np.uint8), 1)
     assert np.isfinite(graph.nodes).all() and np.isfinite(graph.edges).all()
-    (labels,) = linear.labels_of(np.zeros(linear.WEIGHTS), [graph])
+    (labels,) = linear.predict_labels(np.zeros(linear.WEIGHTS), [graph])
     assert labels.shape == graph.sizes.shape
 
 
@@ -67,7 +69,7 @@ def test_the_problem_is_the_hinge_of_all_labellings():
     # of different sizes: the smaller ones are padded
     graphs = [tiny(0, 4, 4), tiny(1, 5, 7), tiny(2, 3, 2)]
     golds = [chance.integers(2, size=len(g.sizes)) for g in graphs]
-    problem = linear.problem_of(graphs, golds)
+    problem = linear.build_problem(graphs, golds)
     w = chance.normal(size=linear.WEIGHTS)
     w[NODE_FEATURES:] = abs(w[NODE_FEATURES:])
     U, P = w[:NODE_FEATURES], w[NODE_FEATURES:]
@@ -84,7 +86,9 @@ def test_the_problem_is_the_hinge_of_all_labellings():
         hinges.append(max(values + costs) - score(graph, gold))
         best.append(max(values))
     np.testing.assert_allclose(problem.hinges(w), hinges, rtol=1e-9)
-    for graph, value, y in zip(graphs, best, linear.labels_of(w, graphs), strict=True):
+    for graph, value, y in zip(
+        graphs, best, linear.predict_labels(w, graphs), strict=True
+    ):
         np.testing.assert_allclose(score(graph, y), value)
 
 
@@ -92,7 +96,7 @@ def test_weights_of_neighbours_stay_at_least_0_and_gaps_are_certified():
     chance = np.random.default_rng(0)
     graphs = [tiny(k, 4, 5) for k in range(6)]
     golds = [chance.integers(2, size=4) for _ in graphs]
-    problem = linear.problem_of(graphs, golds)
+    problem = linear.build_problem(graphs, golds)
     found = linear.solve(problem, 1.0, 1e-2, 0, True)
     assert found.converged and found.gap <= 1e-2
     assert (found.w[NODE_FEATURES:] >= 0).all()

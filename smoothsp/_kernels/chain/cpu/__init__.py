@@ -1,1 +1,1 @@
-"""Chains on the CPU: sums, best and k best outputs, samples, faults."""
+"""Chains on the CPU: forward-backward, Viterbi, k best, samples, validation."""

@@ -49,7 +49,7 @@ from smoothsp._kernels.vectors.lane_rows import (
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
     fma,
-    get,
+    get_number,
     load,
     maximum,
     select_lt,
@@ -111,7 +111,7 @@ def covariance(addresses, weights, out, pending):
         _forward_tangent(chain.lengths[rows[0]], S, scratch, directions)
         _backward_tangent(chain.lengths[rows[0]], S, scratch, directions)
         for lane in range(len(rows)):
-            underflow_bound = get(scratch.stats, lane + UNDERFLOW_BOUND * V)
+            underflow_bound = get_number(scratch.stats, lane + UNDERFLOW_BOUND * V)
             is_safe = (
                 chain.lengths[rows[lane]] == 0 or 16 * S * underflow_bound <= RANGE_64
             )
@@ -249,7 +249,7 @@ def _forward_tangent(N, S, scratch, directions):
             p, s = load(scratch.nodes, o + j), load(scratch.alphas, o + j)
             v = load(directions.nodes, o + j) - subtracted
             prefix_sum = fma(
-                load(scratch.weights, o + j), load(directions.message, j), v * p
+                load(scratch.exp_emissions, o + j), load(directions.message, j), v * p
             )
             store(directions.nodes, o + j, v)
             store(directions.weights, o + j, prefix_sum)
@@ -295,7 +295,7 @@ def _backward_tangent(N, S, scratch, directions):
                 V,
             )
             _add_lane_products(
-                scratch.weights,
+                scratch.exp_emissions,
                 next_offset,
                 directions.weighted_transitions,
                 S,
@@ -322,7 +322,7 @@ def _backward_tangent(N, S, scratch, directions):
             store(scratch.nodes, o + j, total - mean * p)
             store(directions.alphas, o + j, load(directions.alphas, o + j) - mean * s)
             v = load(directions.nodes, o + j) + select_lt(zero, p, suffix_sum / p, zero)
-            store(directions.weights, o + j, load(scratch.weights, o + j) * v)
+            store(directions.weights, o + j, load(scratch.exp_emissions, o + j) * v)
 
 
 @subroutine(optimise=False)
@@ -337,7 +337,7 @@ def _store_covariances(rows, chain, pending, scratch, directions, row, nodes, ed
     )
     s, u, first_sums, second_sums = (
         scratch.alphas,
-        scratch.weights,
+        scratch.exp_emissions,
         directions.first,
         directions.second,
     )

@@ -58,7 +58,7 @@ from smoothsp._kernels.vectors import (
     lane_products,
     state_products,
 )
-from smoothsp._kernels.vectors.exponentials import exp_minus_max, fill_transposed
+from smoothsp._kernels.vectors.exponentials import fill_exp_minus_max, fill_transposed
 from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.kahan import BLOCK
 from smoothsp._kernels.vectors.lane_rows import (
@@ -70,10 +70,10 @@ from smoothsp._kernels.vectors.lane_rows import (
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
     fma,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     span,
     splat,
@@ -107,7 +107,7 @@ class Scratch(NamedTuple):
     zeros: Any  # [V]
     exp_transitions: Any  # [S, S] in lanes, [S, P] over states: E
     exp_transitions_t: Any  # its transpose
-    start: Any  # [P], start
+    start: Any  # [P]
     exp_end: Any  # [P], exponentials of end
     lane_lengths: Any  # [V], lengths of lanes
     exp_emissions: Any  # [units, T, P], e, then w, then u
@@ -115,8 +115,8 @@ class Scratch(NamedTuple):
     message: Any  # [units, P]
     inverse_scales: Any  # [units, T, V], 1 / c
     nodes: Any  # [T, P] in lanes
-    edge_sums: Any  # edges, or sums of them over many steps
-    compensation: Any  # what rounding took from these
+    edge_sums: Any  # edges, or their sums over blocks of steps
+    compensation: Any  # Kahan compensations of edge_sums
     stats: Any  # [units, FOUND, V]
 
 
@@ -204,19 +204,19 @@ def forward_backward(
                 pending[b] = False
                 value[b, 0] = value[b, 1] = 0
             elif (
-                16 * get(scratch.stats, stats_offset + UNDERFLOW_BOUND * V)
+                16 * get_number(scratch.stats, stats_offset + UNDERFLOW_BOUND * V)
                 <= max_underflow_bound * T * S
             ):
                 pending[b] = False
                 hi, lo = double_double.add(
-                    np.float64(get(scratch.stats, stats_offset)),
-                    np.float64(get(scratch.stats, stats_offset + 2 * V)),
-                    np.float64(get(scratch.stats, stats_offset + V)),
+                    np.float64(get_number(scratch.stats, stats_offset)),
+                    np.float64(get_number(scratch.stats, stats_offset + 2 * V)),
+                    np.float64(get_number(scratch.stats, stats_offset + V)),
                 )
                 log_inverse_scales = math.log(
-                    np.float64(get(scratch.stats, stats_offset + MANTISSA * V))
+                    np.float64(get_number(scratch.stats, stats_offset + MANTISSA * V))
                 )
-                log_inverse_scales += get(
+                log_inverse_scales += get_number(
                     scratch.stats, stats_offset + EXPONENT * V
                 ) * math.log(2.0)
                 value[b, 0], value[b, 1] = log_partition_from_terms(
@@ -312,10 +312,10 @@ def fill_shared_scores(chain, scratch, matrix_size, in_lanes, over_states):
             store(scratch.exp_transitions_t, e, zero)
         for j in range(0, P, V):
             store(start, j, load_masked(span(chain.start), j, S - j, zero))
-    max_transition = exp_minus_max(
+    max_transition = fill_exp_minus_max(
         span(chain.transitions), 0, S * S, S, zeros, P, scratch.exp_transitions
     )
-    max_end = exp_minus_max(span(chain.end), 0, S, S, zeros, P, exp_end)
+    max_end = fill_exp_minus_max(span(chain.end), 0, S, S, zeros, P, exp_end)
     fill_transposed(scratch.exp_transitions, S, P, scratch.exp_transitions_t)
     if in_lanes is not None:
         for s in range(S - 1, -1, -1):
@@ -386,7 +386,7 @@ def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
         )
         for score in range(V):
             length_of_lane = lengths[rows[score]] if score < len(rows) else 0
-            put(scratch.lane_lengths, score, zeros.dtype.type(length_of_lane))
+            put_number(scratch.lane_lengths, score, zeros.dtype.type(length_of_lane))
     for u in range(units):
         length, o = lengths[rows[u]], u * T * P
         if over_states is not None:
@@ -581,7 +581,7 @@ def backward_pass(rows, chain, scratch, nodes, in_lanes, over_states):
         store(stats, stats_offset + EXPONENT * V, exponents)
         store(stats, stats_offset + MANTISSA * V, mantissas)
         if over_states is not None:
-            put(
+            put_number(
                 stats,
                 stats_offset + UNDERFLOW_BOUND * V,
                 reduce_sum(load(stats, stats_offset + UNDERFLOW_BOUND * V)),
@@ -594,8 +594,8 @@ def _store_results(
 ):
     """Fill the edges of rows that are not pending, and their nodes from lanes.
 
-    ``E(i, j) sum_t a_{t-1}(i) u_t(j)`` in a pass of its own: a tile of sums stays in
-    registers over many steps.
+    The edges are ``E(i, j) sum_t a_{t-1}(i) u_t(j)``. They are computed in a separate
+    pass, in which a tile of sums stays in registers over many steps.
     """
     S, T, P, zeros = nodes.shape[2], scratch.T, scratch.P, scratch.zeros
     V, zero = len(zeros), splat(zeros[0])

@@ -99,17 +99,17 @@ def _store_shared_gradients(shared_gradients, gradients, addresses):
 
 @kernel
 def mask_to_steps(B, T, mask, steps, lengths):
-    """Fill steps[B, T], the real positions of a row before the others, and lengths."""
+    """Fill steps[B, T], the real positions of a row before masked ones, and lengths."""
     is_real = carray(mask, (B, T), np.uint8)
     step_array = carray(steps, (B, T), np.int64)
-    add_part_counts = carray(lengths, (B,), np.int64)
+    length_array = carray(lengths, (B,), np.int64)
     for b in range(B):
         n = 0
         for t in range(T):
             if is_real[b, t]:
                 step_array[b, n] = t
                 n += 1
-        add_part_counts[b] = n
+        length_array[b] = n
         for t in range(T):
             if not is_real[b, t]:
                 step_array[b, n] = t

@@ -79,11 +79,11 @@ def _score_difference(b, chain, gold, cost, labels):
 
 @kernel
 def hinge_gradient(first, last, labels, gold, steps, lengths, shared, weights, out):
-    """Put weights[B] on the parts that labels[B, T] use, less those that gold uses.
+    """Fill ``out`` with the sum of ``weights_b (phi(labels_b) - phi(gold_b))``.
 
-    ``out`` are numbers in the shapes of the potentials, 0 before; they stay 0 where
-    both use a part. What rows share is added up in the order of the rows: give one call
-    all rows.
+    ``out`` has the shapes of the potentials, and is 0 on entry; it stays 0 where both
+    outputs use a part. Gradients of shared potentials are summed in the order of the
+    rows, so a single call must cover all rows.
     """
     emissions, transitions, start, end = out
     for b in range(first, last):

@@ -61,10 +61,10 @@ class Lists(NamedTuple):
     """Scratch: cells, their entries, and the path of the last output."""
 
     first_entries: Any  # [T, S], the first entry of a cell, or -1
-    listed_cells: Any  # [cells], those that have one
+    listed_cells: Any  # [cells], the cells that have entries
     value: Any  # [entries], scores
     links: Any  # [entries, 4]
-    candidates: Any  # [rooms, 2, P]
+    candidates: Any  # [candidate tables, 2, P]
     path: Any  # [3, T + 1]
     second_scores: Any  # [T + 1], scores of second candidates
 

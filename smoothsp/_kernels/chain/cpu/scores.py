@@ -1,9 +1,9 @@
 """Scores of given labels on chains, and weighted counts of their parts.
 
     score(y) = ((start(y_0) + e_0(y_0)) + s(y_0, y_1)) + e_1(y_1) + ... + end(y_{N-1})
-    add_part_counts    adds the weight of y to each number that its score reads
+    add_part_counts    adds the weight of y to each potential in this sum
 
-Each is the adjoint of the other. Scores are summed in float64 in the order of
+The second is the adjoint of the first. Scores are summed in float64 in the order of
 ``chain.cpu.viterbi``: the score of a decoded output equals the maximum computed there,
 to the last bit. A position reads one emission and one transition, so loops are scalar.
 """

@@ -41,9 +41,9 @@ def viterbi(first, last, chain, order, gold, cost, labels, value):
     """Fill labels[B, T] with a maximiser, -1 where masked, and value[B] in float64.
 
     For the rows ``order[first:last]``; ``order`` sorts all rows, longest first.
-    ``cost`` is added, in float64, to every emission but those of the labels
-    gold[B, T], which are not looked at where it is 0. Ties go to the lower state, from
-    the end backwards. A row without positions has value 0.
+    ``cost`` is added, in float64, to every emission except those of the labels
+    gold[B, T]; gold is not read if it is 0. Ties go to the lower state, from the end
+    backwards. A row without positions has value 0.
     """
     chain = Chain(*chain)
     shared = chain.shared

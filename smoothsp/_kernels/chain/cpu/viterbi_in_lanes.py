@@ -1,16 +1,16 @@
-"""The best outputs of chains of few states, one sequence per lane of a vector.
+"""Viterbi algorithm for few states, with one sequence per lane of a vector.
 
 For shared transitions. The sums are those of ``chain.cpu.viterbi``, in float64 and in
 time order, with w the emissions plus their cost:
 
     alpha_0(j) = start(j) + w_0(j)
-    alpha_n(j) = max_i (alpha_{n-1}(i) + move(i, j)) + w_n(j)
+    alpha_n(j) = max_i (alpha_{n-1}(i) + s(i, j)) + w_n(j)
     back_n(j)  = the lowest i that attains the maximum
     y_{N-1}    = argmax_j alpha_{N-1}(j) + end(j),   y_{n-1} = back_n(y_n)
 
-Few states would fill a vector over states badly; L rows fill one whatever S is. Only
-two steps of alpha are kept. ``w_n`` is read once, so back_n replaces it, as numbers
-in the lanes. Rows of a group stand longest first: those that a step reaches are the
+A vector over few states would be partly empty; L rows fill a vector for every S. Only
+two steps of alpha are stored. ``w_n`` is read once, so back_n replaces it, as floats in
+the lanes. Rows of a group are sorted, longest first: the rows with a position n are the
 first lanes.
 """
 
@@ -21,10 +21,10 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.lane_rows import gather_lanes
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     splat,
     splat_at,
@@ -93,7 +93,7 @@ def _decode_group(chain, rows, transitions, prefixes, block, labels, value):
             j = 0
             best = -np.inf
             for s in range(S):
-                score = get(alpha, o + s * L + num_active) + end[s]
+                score = get_number(alpha, o + s * L + num_active) + end[s]
                 if score > best:
                     best = score
                     j = s
@@ -107,7 +107,7 @@ def _decode_group(chain, rows, transitions, prefixes, block, labels, value):
             j = state[lane]
             labels[b, steps[b, n]] = j
             if n > 0:
-                state[lane] = int(get(weights, (n * S + j) * L + lane))
+                state[lane] = int(get_number(weights, (n * S + j) * L + lane))
 
 
 @subroutine(forceinline=True)
@@ -124,17 +124,18 @@ def _add_costs(emissions, steps, lengths, rows, gold, cost, block):
             if n < lengths[b]:
                 t = steps[b, n]
                 y = gold[b, t]
-                put(weights, (n * S + y) * L + x, float(emissions[b, t, y]))
+                put_number(weights, (n * S + y) * L + x, float(emissions[b, t, y]))
 
 
 @subroutine(forceinline=True)
 def _max_product_step(
     alpha, source_offset, target_offset, transitions, S, weights, weights_offset
 ):
-    """``alpha(j) = max_i alpha'(i) + move(i, j) + w(j)``; w becomes the lowest i.
+    """Fill ``alpha(j) = max_i alpha'(i) + s(i, j) + w(j)``; w becomes the lowest i.
 
-    alpha' is at offset o, alpha at p and w at e. Tiles of three columns: they share
-    each alpha'(i) that is loaded, and their comparisons are independent.
+    alpha' is at ``source_offset``, alpha at ``target_offset``, w at ``weights_offset``.
+    Tiles of three columns: they share each alpha'(i) that is loaded, and their
+    comparisons are independent.
     """
     zero = splat(0.0)
     j = 0

@@ -1,9 +1,9 @@
-"""The best labels of a group of up to eight rows, vectors over states.
+"""Viterbi algorithm on groups of up to eight rows, with vectors over states.
 
 Prefix scores are float64 and flat: ``alpha[q R + n P + s]``, ``R = T P``, is the score
-of the best prefix of n + 1 labels of the group's row q that ends in state s. P is S up
-to whole vectors, with -inf in between. Before a step, its emissions stand there. Sums
-run in time order:
+of the best prefix of n + 1 labels of the group's row q that ends in state s. P is S
+rounded up to whole vectors, and the padding is -inf. Before step n, alpha holds its
+emissions. Sums run in time order:
 
     alpha_0(j) = start(j) + e_0(j)
     alpha_n(j) = max_i (alpha_{n-1}(i) + s(i, j)) + e_n(j)
@@ -11,15 +11,15 @@ run in time order:
     y_{n-1}    = argmax_i alpha_{n-1}(i) + s(i, y_n)
 
 Shared transitions are stored twice. The maxima read them by rows, several j in a
-vector; the argmax over i reads them by columns. So no state before is stored: one
-argmax per label costs less than the places of S maxima per step. Transitions of one
-step only are read once, and the states before are stored.
+vector; the argmax over i reads them by columns. So no backpointers are stored: one
+argmax per label costs less than S argmaxes per step. Transitions of a single step are
+read once, so their backpointers are stored.
 
-With many states, those that cannot attain a maximum are left out. The best state of
-each lane gives lower bounds y(j) of ``max_i alpha(i) + s(i, j)``. A state i may be
-left out if ``alpha(i) + max_i' s(i', j) <= y(j)`` for all j, and if ``alpha(i) +
-max_j' s(i, j') <= y(j)`` for all j: rounding is monotone, so the maxima keep their
-last bit. How many states stay depends on how far their scores lie apart.
+With many states, states that cannot attain a maximum are pruned. The best state of
+each lane gives lower bounds y(j) of ``max_i alpha(i) + s(i, j)``. A state i is pruned
+if ``alpha(i) + max_i' s(i', j) <= y(j)`` for all j, or if ``alpha(i) + max_j' s(i, j')
+<= y(j)`` for all j. Rounding is monotone, so the maxima are equal to the last bit.
+The wider the range of the scores, the more states are pruned.
 """
 
 from typing import Any, NamedTuple
@@ -47,43 +47,43 @@ STATES_TO_PRUNE = 128
 ROWS_PER_PASS = 8
 # Rows that share a pass over the transitions.
 TILE_ROWS = 4
-# Steps until pruning is tried again after it left out too few states.
+# Steps until pruning is tried again after it pruned too few states.
 RETRY_STEPS = 8
 
 
 @subroutine
 def padded_states(S):
-    """S up to whole vectors."""
+    """Return S rounded up to whole vectors."""
     return (S + V - 1) // V * V
 
 
 class Tables(NamedTuple):
-    """Scores that rows share, padded to P with -inf."""
+    """Scores shared by all rows, padded to P with -inf."""
 
-    start: Any  # [P], start
+    start: Any  # [P]
     transitions: Any  # [S, P], shared transitions by rows
-    columns: Any  # [S + 1, P], the same by columns, then end
+    columns: Any  # [S + 1, P], shared transitions by columns, then end
 
 
 class Pruning(NamedTuple):
     """Bounds for pruning of states, and scratch of TILE_ROWS rows."""
 
     transitions: Any  # [S, P]
-    max_in: Any  # [P], the largest move into each state
-    max_out: Any  # [P], the largest out of it
-    bounds: Any  # [BLOCK, P], y
-    candidates: Any  # [BLOCK, S + V], the states that stay
-    num_candidates: Any  # [BLOCK], how many
+    max_in: Any  # [P], the largest transition into each state
+    max_out: Any  # [P], the largest transition out of each state
+    bounds: Any  # [TILE_ROWS, P], y
+    candidates: Any  # [TILE_ROWS, S + V], the states that are not pruned
+    num_candidates: Any  # [TILE_ROWS], number of candidates of each row
     S: Any
     P: Any
-    countdown_vector: Any  # a vector, as ``argmax_sum`` takes it
+    countdown_vector: Any  # 0, -1, ..., -7: the lanes of ``argmax_sum``
 
 
 @subroutine
 def make_tables(chain):
-    """The tables of a batch.
+    """Return the ``Tables`` of a batch.
 
-    Transitions that are not shared have no rows, and space for one column.
+    Without shared transitions ``transitions`` is empty, and ``columns`` is [2, P].
     """
     _, transitions, start, end, _, _, shared = chain
     S = len(start)
@@ -107,7 +107,7 @@ def make_tables(chain):
 
 @subroutine
 def load_emissions(chain, rows, gold, cost, start, alpha):
-    """Fill alpha with emissions, start being added to the first of each row.
+    """Fill alpha with emissions, plus start at the first position of each row.
 
     ``cost`` is added to each emission except those of the labels gold[B, T].
     """
@@ -134,6 +134,7 @@ def load_emissions(chain, rows, gold, cost, start, alpha):
 @subroutine
 def _add_costs(emissions, steps, b, N, gold, cost, alpha, o, P):
     cost_vector = splat(cost)
+    # gold scores are read again: subtracting the cost would leave a rounding error
     for p in range(o, o + N * P, V):
         store(alpha, p, load(alpha, p) + cost_vector)
     for n in range(N):
@@ -143,9 +144,9 @@ def _add_costs(emissions, steps, b, N, gold, cost, alpha, o, P):
 
 @subroutine
 def viterbi_forward_shared(chain, rows, scores, alpha):
-    """Turn emissions into prefix scores, for shared transitions.
+    """Replace emissions by prefix scores, for shared transitions.
 
-    Time is the outer loop: rows of a group read the same transitions, from the cache.
+    Time is the outer loop: all rows of a group then read the transitions from cache.
     """
     lengths, transitions = chain.lengths, scores.transitions
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
@@ -176,7 +177,7 @@ def viterbi_forward_shared(chain, rows, scores, alpha):
             num_rows = TILE_ROWS if q + TILE_ROWS <= len(rows) else 1
             is_done = False
             if can_prune and steps_to_retry < 1:
-                is_done = step_pruned(alpha, o, R, num_rows, pruning)
+                is_done = try_pruned_step(alpha, o, R, num_rows, pruning)
                 steps_to_retry = 0 if is_done else RETRY_STEPS
             if not is_done:
                 if num_rows == TILE_ROWS:
@@ -188,9 +189,9 @@ def viterbi_forward_shared(chain, rows, scores, alpha):
 
 @subroutine
 def viterbi_forward_per_step(chain, rows, alpha, backpointers):
-    """Turn emissions into prefix scores, for transitions of each step.
+    """Replace emissions by prefix scores, for transitions of each step.
 
-    Fills backpointers[n, s], the previous state of the best prefix, laid out as alpha.
+    Fills backpointers, laid out as alpha, with the previous state of the best prefix.
     """
     _, transitions, _, _, steps, lengths, _ = chain
     T, S = transitions.shape[1] + 1, transitions.shape[2]
@@ -208,7 +209,7 @@ def viterbi_forward_per_step(chain, rows, alpha, backpointers):
 
 @subroutine
 def backtrace(chain, rows, columns, alpha, backpointers, labels, value):
-    """Fill labels[B, 0, T] of the rows with the best, -1 where masked, and value[B].
+    """Fill labels[B, 0, T] of the rows with a maximiser, -1 if masked, and value[B].
 
     Ties go to the lower state, from the end backwards.
     """
@@ -247,7 +248,7 @@ def backtrace(chain, rows, columns, alpha, backpointers, labels, value):
 
 @subroutine
 def aligned_empty(size):
-    """Return an empty float64 array aligned to 64 bytes: no vector crosses a line."""
+    """Return a float64 array aligned to 64 bytes: no vector crosses a cache line."""
     array = arrays.empty(size + 7, np.float64)
     num_skipped = -(array.ctypes.data // 8) % 8
     return array[num_skipped : num_skipped + size]
@@ -255,7 +256,7 @@ def aligned_empty(size):
 
 @subroutine
 def make_countdown():
-    """Return the numbers 0, -1, ..., -7, the first vector of ``argmax_sum``."""
+    """Return the numbers 0, -1, ..., -7: the negated indices of the first lanes."""
     numbers = arrays.empty(V, np.float64)
     for lane in range(V):
         numbers[lane] = -lane
@@ -264,16 +265,17 @@ def make_countdown():
 
 @subroutine(forceinline=True)
 def add_vector(alpha, offset, vector):
-    """Add a vector to the one at p."""
+    """Add ``vector`` to alpha at ``offset``, in place."""
     store(alpha, offset, vector + load(alpha, offset))
 
 
 @subroutine(forceinline=True, machine_code=True)
 def step_four_rows(alpha, o, R, transitions, S, P):
-    """``alpha'(j) = max_i alpha(i) + s(i, j) + e(j)`` for four rows.
+    """Fill the next ``alpha'(j) = max_i alpha(i) + s(i, j) + e(j)`` of four rows.
 
-    alpha is at o, and R further for each next row. Tiles of two vectors a row: their
-    eight comparisons are independent, and overlap.
+    alpha of the four rows is at o, o + R, o + 2 R and o + 3 R; alpha' is P further.
+    Tiles have two vectors of each row: their eight comparisons are independent, so
+    they overlap.
     """
     o1, o2, o3 = o + R, o + 2 * R, o + 3 * R
     j = 0
@@ -329,7 +331,7 @@ def step_four_rows(alpha, o, R, transitions, S, P):
 
 @subroutine(forceinline=True, machine_code=True)
 def step_one_row(alpha, o, transitions, S, P):
-    """As ``step_four_rows``, for one row."""
+    """Fill the next ``alpha'(j) = max_i alpha(i) + s(i, j) + e(j)`` of one row."""
     j = 0
     while j + 4 * V <= P:
         v = splat_at(alpha, o)
@@ -371,10 +373,10 @@ def step_one_row(alpha, o, transitions, S, P):
 def step_one_row_with_backpointers(
     alpha, alpha_offset, edges, edges_offset, S, P, backpointers, backpointers_offset
 ):
-    """As ``step_one_row``, for the transitions ``edges[e:]``, S by S, of one step only.
+    """Fill the next alpha' and backpointers of a row, for transitions of this step.
 
-    Fills back(j) at p with the lowest i that attains the maximum: the transitions are
-    not read again.
+    The transitions, [S, S], begin at ``edges_offset``. ``backpointers`` gets, at
+    ``backpointers_offset + j``, the lowest i that attains the maximum of alpha'(j).
     """
     neg_inf, zero = splat(np.float64(-np.inf)), splat(0.0)
     for j in range(0, P, V):
@@ -394,9 +396,10 @@ def step_one_row_with_backpointers(
 
 @subroutine(forceinline=True, machine_code=True)
 def argmax_sum(x, x_offset, y, y_offset, S, P, countdown_vector):
-    """The lowest i with the largest ``x(i) + y(i)``; ``down`` is 0, -1, -2, ...
+    """Return the lowest i with the largest ``x(i) + y(i)``.
 
-    Indices are negated: the largest of them is the lowest state.
+    Indices are negated, beginning with ``countdown_vector``: the largest negated index
+    of the lanes that attain the maximum is the lowest state.
     """
     best = load(x, x_offset) + load(y, y_offset)
     index = max_index = countdown_vector
@@ -425,11 +428,12 @@ def column_maxima(transitions, S, P):
 
 
 @subroutine
-def step_pruned(alpha, o, R, num_rows, pruning):
-    """As ``step_one_row``, for ``rows`` rows, if it leaves out half the states.
+def try_pruned_step(alpha, o, R, num_rows, pruning):
+    """Fill the next alpha' of ``num_rows`` rows if at least half the states are pruned.
 
-    First bounds y from the best state of each lane, then the states that may exceed
-    them, then the maxima over those. Returns whether it did.
+    The best state of each lane gives bounds y; states that may exceed them become
+    candidates, and the maxima run over candidates only. Returns whether alpha' is
+    filled.
     """
     num_candidates, bounds, P = pruning.num_candidates, pruning.bounds, pruning.P
     for q in range(num_rows):
@@ -451,7 +455,10 @@ def step_pruned(alpha, o, R, num_rows, pruning):
 
 @subroutine
 def _choose_best_of_each_lane(alpha, o, q, pruning):
-    """Choose the best state of each lane for row q, and put -inf into its bounds."""
+    """Make the best state of each lane a candidate of row q; fill its bounds with -inf.
+
+    Any V states give valid lower bounds, and these are found without a sort.
+    """
     _, _, _, bounds, candidates, _, S, P, countdown_vector = pruning
     bounds_offset, candidates_offset = q * P, q * (S + V)
     best = load(alpha, o)
@@ -473,10 +480,10 @@ def _choose_best_of_each_lane(alpha, o, q, pruning):
 
 @subroutine
 def _choose_candidates(alpha, o, q, pruning):
-    """Choose the states of row q that may attain a maximum; returns how many.
+    """Fill the candidates of row q: states that may attain a maximum; return the count.
 
-    They have ``alpha(i) > min_j (y(j) - into(j))`` and ``alpha(i) + out(i) > min_j
-    y(j)``, the minima over the j that some state has a transition into.
+    They have ``alpha(i) > min_j (y(j) - max_in(j))`` and ``alpha(i) + max_out(i) >
+    min_j y(j)``, the minima over the j with a finite transition into them.
     """
     _, max_in, max_out, bounds, candidates, _, S, P, _ = pruning
     p, c = q * P, q * (S + V)
@@ -489,11 +496,11 @@ def _choose_candidates(alpha, o, q, pruning):
         min_gaps = minimum(y - m, min_gaps)
         min_bounds = minimum(y, min_bounds)
     alpha_floor = -reduce_max(splat(0.0) - min_gaps)
-    # the differences are rounded: a little lower, to be safe
+    # the differences are rounded, so the bound is lowered by more than their error
     alpha_floor -= abs(alpha_floor) * 2.0**-50
     bound_floor = -reduce_max(splat(0.0) - min_bounds)
     num_chosen = np.uint64(0)
-    # no branch: the state after one that is left out overwrites it
+    # no branch: the next state overwrites a pruned one
     for i in range(S):
         candidates[np.uint64(c) + num_chosen] = i
         a = alpha[np.uint64(o + i)]
@@ -505,10 +512,10 @@ def _choose_candidates(alpha, o, q, pruning):
 
 @subroutine
 def _raise_bounds(alpha, o, R, num_rows, pruning):
-    """``y(j) = max(y(j), alpha(i) + s(i, j))`` over the states chosen of each row.
+    """Raise the bounds, ``y(j) = max(y(j), alpha(i) + s(i, j))``, over candidates i.
 
-    The inner loop is over rows: transitions that one row read are in the cache for the
-    next.
+    The loop over rows is inside that over j: the next row reads the same columns of
+    the transitions from cache.
     """
     transitions, _, _, bounds, candidates, num_candidates, S, P, _ = pruning
     j = 0

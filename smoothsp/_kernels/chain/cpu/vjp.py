@@ -1,6 +1,6 @@
 """Vector-Jacobian products of one number per row by the potentials of a chain.
 
-With g the incoming gradient of a row, and parts its local gradient (marginals, say):
+With g the incoming gradient of a row, and parts its local gradient, e.g. marginals:
 
     emissions(b, t, s)  = g_b nodes(b, t, s)
     transitions(i, j)   = sum_b g_b edges(b, i, j)
@@ -23,8 +23,8 @@ from smoothsp._kernels.vectors.arrays import copy
 def vjp(first, last, num_chunks, weights, parts, out):
     """Fill the gradients of the potentials with ``weights[B]`` times the parts.
 
-    ``parts`` are in the shapes of the marginals, outputs in those of the potentials;
-    transitions are flat. Outputs without entries are left out.
+    ``parts`` have the shapes of the marginals, ``out`` those of the potentials;
+    transitions are flat. Empty outputs are skipped.
     """
     nodes, edges, start_marginals, end_marginals = parts
     emissions, transitions, start, end = out

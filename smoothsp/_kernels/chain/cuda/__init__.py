@@ -1,1 +1,1 @@
-"""Chains on CUDA devices: the same questions as in ``chain.cpu``."""
+"""Chains on CUDA devices: forward-backward, Viterbi, samples, covariances."""

@@ -1,11 +1,10 @@
 """Blocks of states, pointers and log-sum-exp steps for the Triton kernels of a chain.
 
-A block holds ``BLOCK`` states, the power of two from S up; what lies beyond S is masked
-with the zero of the semiring. Scores between states are read in tiles: ``ROWS`` states
-to come from, ``BLOCK`` to go to. Names of blocks begin with b_; comments behind
-them give their shapes. The threads of a program split each block among them. A barrier
-stands where a thread reads numbers that others wrote to memory, or overwrites numbers
-that others may still read.
+A block holds ``BLOCK`` states, S rounded up to a power of two; states past S are masked
+with the zero of the semiring. Transitions are read in tiles of ``ROWS`` previous states
+by ``BLOCK`` next states. Names of blocks begin with b_; comments behind them give their
+shapes. The threads of a program split each block among them. A barrier separates writes
+to memory from reads by other threads, and reads from later overwrites.
 """
 
 import torch
@@ -16,24 +15,27 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 
 def block_size(S: int) -> int:
-    """States in a block."""
+    """Return the number of states in a block: S up to a power of two, at least 16."""
     return max(16, triton.next_power_of_2(S))
 
 
 def num_warps_for(num_cells: int, dtype: torch.dtype) -> int:
-    """Warps that hold a tile in 32 registers a thread. One alone needs no barriers."""
+    """Return the number of warps that hold a tile in 32 registers a thread.
+
+    A single warp needs no barriers.
+    """
     return min(16, max(1, num_cells * dtype.itemsize // 4096))
 
 
 def tile_rows(block_states: int, num_warps: int, cells_per_thread: int = 16) -> int:
-    """Rows of a tile with so many cells for each thread."""
+    """Return the number of rows of a tile with ``cells_per_thread`` for each thread."""
     return min(block_states, max(1, 32 * num_warps * cells_per_thread // block_states))
 
 
 def max_registers(num_warps: int) -> int:
-    """Registers that a thread may use, of 65,536 for all.
+    """Return the registers that a thread may use, of 65,536 for all threads.
 
-    Where this is not said the assembler spills a few for the sake of more programs.
+    Without this limit the assembler spills registers to fit more programs.
     """
     return min(255, 65536 // (32 * num_warps))
 
@@ -46,7 +48,7 @@ def zero_if_neg_inf(x):
 
 @triton.jit
 def fill_constant(pointer, count, number, CELLS: tl.constexpr):
-    """Write a number to ``count`` cells."""
+    """Write ``number`` to ``count`` cells."""
     for first in range(0, count, CELLS):
         o = first + tl.arange(0, CELLS)
         tl.store(pointer + o, number, mask=o < count)
@@ -54,7 +56,7 @@ def fill_constant(pointer, count, number, CELLS: tl.constexpr):
 
 @triton.jit
 def state_mask(is_real, S, BLOCK: tl.constexpr):
-    """Return the mask of the states, none of them unless ``real``: [BLOCK]."""
+    """Return the mask of the S states, empty unless ``is_real``: [BLOCK]."""
     return tl.arange(0, BLOCK) < tl.where(is_real, S, 0)
 
 
@@ -88,10 +90,11 @@ def load_tile(pointer, i, S, BLOCK: tl.constexpr):
 
 @triton.jit
 def multiply_scaled(m, e, factor):
-    """Return ``m 2^e factor`` as a number of that kind: m from 1 to 2, e an integer.
+    """Return ``m 2^e factor`` as a pair (m, e): m in [1, 2) float64, e an integer.
 
     The factor is positive, at least ``tiny`` of its dtype; all are numbers or blocks.
     """
+    # exponent and mantissa of float64 are split by bits: no logarithm at each step
     bits = (m * factor.to(tl.float64)).to(tl.int64, bitcast=True)
     e += (bits >> 52) - 1023
     bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000
@@ -100,13 +103,13 @@ def multiply_scaled(m, e, factor):
 
 @triton.jit
 def log_scaled(m, e):
-    """Return the log of ``m 2^e``."""
+    """Return ``log(m 2^e) = log m + e log 2``."""
     return tl.log(m) + e.to(tl.float64) * LN2
 
 
 @triton.jit
 def logsumexp(b_x):
-    """Return the log of the sum of exp of a block; -inf if all of it is."""
+    """Return the log-sum-exp of a block; -inf if all entries are."""
     peak = tl.max(b_x, 0)
     total = tl.sum(tl.exp(b_x - zero_if_neg_inf(peak)), 0)
     return peak + tl.log(tl.where(peak > float("-inf"), total, 1.0))
@@ -116,7 +119,7 @@ def logsumexp(b_x):
 def log_forward_step(alpha_ptr, score_ptr, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     """Return ``log sum_i exp(alpha(i) + scores(i, j))`` in float64: [BLOCK].
 
-    The sum runs over tiles of rows, and is scaled anew when its largest term grows.
+    The sum runs over tiles of rows, and is rescaled when its largest term grows.
     """
     b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
     b_total = tl.zeros([BLOCK], tl.float64)
@@ -148,7 +151,7 @@ def log_backward_step(
 
 @triton.jit
 def load_exp_transitions(scores, S, BLOCK: tl.constexpr):
-    """Load exp(scores - top) of all states, and top: [BLOCK, BLOCK] and a number."""
+    """Return exp(scores - max_score), [BLOCK, BLOCK], and max_score."""
     b_x = load_tile(scores, tl.arange(0, BLOCK), S, BLOCK)
     max_score = zero_if_neg_inf(tl.max(tl.max(b_x, 1), 0))
     return tl.exp(b_x - max_score), max_score
@@ -156,7 +159,7 @@ def load_exp_transitions(scores, S, BLOCK: tl.constexpr):
 
 @triton.jit
 def max_transition_score(scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """Return the largest of scores[S, S], and 0 if all are -inf."""
+    """Return the maximum of scores[S, S], or 0 if all are -inf."""
     b_top = tl.full([BLOCK], float("-inf"), scores.dtype.element_ty)
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
@@ -168,8 +171,9 @@ def max_transition_score(scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
 def load_exp_tile(
     score_ptr, exp_ptr, max_score, i, S, IS_EXP: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Return exp(scores - top) of the rows i, 0 outside: [ROWS, BLOCK]."""
+    """Return exp(scores - max_score) of the rows i, 0 outside: [ROWS, BLOCK]."""
     if IS_EXP:
+        # masked loads give -inf, and the zero of exponentials is 0
         return tl.maximum(load_tile(exp_ptr, i, S, BLOCK), 0.0)
     else:
         return tl.exp(load_tile(score_ptr, i, S, BLOCK) - max_score)

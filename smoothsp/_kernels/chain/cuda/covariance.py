@@ -24,9 +24,8 @@ from smoothsp._kernels.compilation.launch import launch
 def covariance(chain, weights, out):
     """Fill ``out`` with the covariances of each part with V.
 
-    V is the sum of ``weights`` over the parts that an output uses. Their shapes and
-    those of the outputs are those of the marginals in
-    ``chain.cuda.forward_backward``.
+    V is the sum of ``weights`` over the parts that an output uses. Weights and
+    covariances have the shapes of the marginals in ``chain.cuda.forward_backward``.
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
     v_nodes, v_edges, v_start, v_end = weights

@@ -31,7 +31,7 @@ from smoothsp._kernels.chain.cuda.scaled_recursion import (
 )
 from smoothsp._kernels.compilation.launch import launch
 
-# Up to so many bytes, the transitions between all states stay in registers.
+# Largest size in bytes of a matrix of transitions that stays in registers.
 RESIDENT = 64 * 1024
 
 
@@ -52,7 +52,7 @@ def forward_backward(chain, value, marginals):
     warps = num_warps_for(block * block, dtype)
     exp_transitions, max_score = transitions, transitions
     if shared and not resident:
-        # finite also if all scores are -inf, for -inf less -inf is NaN
+        # finite even if all scores are -inf, since -inf - (-inf) is NaN
         max_score = transitions.amax().clamp(min=limits.min)
         exp_transitions = (transitions - max_score).exp()
     scratch = torch.empty(

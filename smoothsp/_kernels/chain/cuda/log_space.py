@@ -1,24 +1,27 @@
-"""Sum-product on chains in log space and float64, whatever the range of the scores.
+"""Sum-product on chains in log space and float64, for scores of any range.
 
-Forward, with a mean that the recursion carries along, if one is wanted,
+The forward pass computes messages a, and optionally the conditional means of V over
+the prefix, or the entropies H of the prefix, given the last state:
 
-    a_t(j)        = e_t(j) + log sum_i exp(a_{t-1}(i) + s(i, j)), less its own log sum
-    past_t(j)     = v_t(j) + sum_i P(i | j) (past_{t-1}(i) + v(i, j))
+    a_t(j)        = e_t(j) + log sum_i exp(a_{t-1}(i) + s(i, j)) - log_norm_t
+    prefix_t(j)   = v_t(j) + sum_i P(i | j) (prefix_{t-1}(i) + v(i, j))
     H_t(j)        = sum_i P(i | j) (H_{t-1}(i) - log P(i | j))
 
-with ``P(i | j) ~ exp(a_{t-1}(i) + s(i, j))``; and then, for t from the last step on,
+with ``P(i | j) ~ exp(a_{t-1}(i) + s(i, j))``, and log_norm_t the log-sum-exp of a_t. V
+is the sum of the weights v over the parts that y uses. The backward pass computes, for
+t from the last step on,
 
-    b_{t-1}(i)    = log sum_j exp(s(i, j) + e_t(j) + b_t(j)), less its largest
-    nodes_t(j)    = exp(a_t(j) + b_t(j) - z_t),                        z_t so that
-    edges_t(i, j) = exp(a_{t-1}(i) + s(i, j) + e_t(j) + b_t(j) - z_t)  they sum to 1
+    b_{t-1}(i)    = log sum_j exp(s(i, j) + e_t(j) + b_t(j)) - max b_{t-1}
+    nodes_t(j)    = exp(a_t(j) + b_t(j) - z_t)
+    edges_t(i, j) = exp(a_{t-1}(i) + s(i, j) + e_t(j) + b_t(j) - z_t)
 
-of which covariances with V, the sum of weights v over the parts that y uses, are
+with z_t such that both sum to 1, and the covariances of the parts with V,
 
-    future_t(i)   = sum_j P(j | i) (v(i, j) + v_{t+1}(j) + future_{t+1}(j))
-    Cov(i, j)     = P(i, j) (past_{t-1}(i) + v(i, j) + v_t(j) + future_t(j) - E[V])
-    Cov(j)        = P(j) (past_t(j) + future_t(j) - E[V])
+    suffix_t(i)   = sum_j P(j | i) (v(i, j) + v_{t+1}(j) + suffix_{t+1}(j))
+    Cov(i, j)     = P(i, j) (prefix_{t-1}(i) + v(i, j) + v_t(j) + suffix_t(j) - E[V])
+    Cov(j)        = P(j) (prefix_t(j) + suffix_t(j) - E[V])
 
-Edges come last, a tile of transitions at a time, so that sums over time stay in
+Edges are computed last, tile by tile of the transitions, so that sums over time stay in
 registers.
 
 Used for rows out of range of the scaled recursion, and for results that training does
@@ -39,7 +42,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
     zero_if_neg_inf,
 )
 
-# Mean that a forward pass computes together with the messages.
+# Mean that a forward pass carries along with the messages.
 NOTHING, PREFIX_MEAN, ENTROPY = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
@@ -63,10 +66,10 @@ def forward_row(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill alphas[N, S] and, if it carries something, means[N, S]: past or H.
+    """Fill alphas[N, S], and means[N, S] with prefix_t or H_t as ``CARRIED`` states.
 
-    For entropies two steps are stored in turn, in [2, S]. Past has the weights v.
-    Returns the last message, its mean, and the log of what scaled the messages.
+    Entropies need the previous step only: alphas and means are then [2, S], step n at
+    ``n % 2``. Returns the last message, its mean, and the sum of all log_norm_t.
     """
     o = tl.arange(0, BLOCK)
     m = o < S
@@ -92,7 +95,7 @@ def forward_row(
         v = edge_ptr(v_edges, b, t, T, S, SHARED)
         before, now = (n - 1) * S, n * S
         if CARRIED == ENTROPY:
-            # in turn, so that no thread overwrites what another still reads
+            # alternating halves: no thread overwrites a message that is still read
             before, now = (n - 1) % 2 * S, n % 2 * S
         tl.debug_barrier()
         if CARRIED == NOTHING:
@@ -126,8 +129,8 @@ def _log_forward_step_with_mean(
 ):
     """Return ``log sum_i exp(alpha(i) + scores(i, j))``, and a mean: both [BLOCK].
 
-    That of ``past(i) + v(i, j)`` or of ``H(i) - log P(i | j)`` under P. The largest is
-    computed in a separate pass: both sums are scaled by it.
+    The mean is that of ``prefix(i) + v(i, j)`` or of ``H(i) - log P(i | j)`` under
+    ``P(i | j)``. A separate pass computes the largest term, which scales both sums.
     """
     j = tl.arange(0, BLOCK)
     b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
@@ -151,7 +154,7 @@ def _log_forward_step_with_mean(
             b_v = tl.load(v + i[:, None] * S + j[None, :], mask=inside, other=0.0)
             b_sum += tl.sum(b_weight * (b_mean[:, None] + b_v), 0)
         else:
-            # log P is x less the log of the total, which is added once
+            # log P(i | j) = x - log(total); log(total) is added once, after the loop
             b_sum += tl.sum(b_weight * (b_mean[:, None] - zero_if_neg_inf(b_x)), 0)
     b_total = tl.where(b_peak > float("-inf"), b_total, 1.0)
     b_mean = b_sum / b_total
@@ -183,10 +186,10 @@ def forward_backward_row(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill row b, of N > 0 positions, in float64.
+    """Fill value[b] and the marginals of row b, of N > 0 positions, in float64.
 
     A row without a feasible output gets -inf and zero marginals. Scratch, in float64:
-    alphas[T, S], pulls[T, S] and grown[S].
+    alphas[T, S], beta_emissions[T, S] and beta[S].
     """
     b_alpha, b_mean, log_scale = forward_row(
         b, N, emissions, transitions, start, steps, emissions, transitions, start,
@@ -232,8 +235,10 @@ def backward_row(
 ):
     """Fill the marginals, or their covariances with V, from a forward pass.
 
-    Scratch: pulls[N, S], gains[N, S] and spare[2, S]; without covariances gains are not
-    needed, and spare is [1, S]. Returns the log of the sum of the last messages.
+    Scratch: ``beta_emissions[N, S]``, where row n gets ``e_t(j) + b_t(j) - z_t`` of
+    step n; for covariances also ``next_suffix_means[N, S]``, ``v_t(j) + suffix_t(j) -
+    E[V]``; ``beta_scratch``, [2, S] for covariances, else [S]. Returns
+    ``log sum_j exp(a(j) + b(j))`` at the last step.
     """
     o = tl.arange(0, BLOCK)
     m = o < S
@@ -293,6 +298,7 @@ def backward_row(
         b_beta -= zero_if_neg_inf(tl.max(b_beta, 0))
     tl.store(start_marginals + b * S + o, b_value, mask=m)
 
+    # time is the inner loop: a tile of edges summed over time stays in registers
     tl.debug_barrier()
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
@@ -335,7 +341,7 @@ def _log_backward_step_with_mean(
 ):
     """Fill out[2, S]: ``log sum_j exp(scores(i, j) + beta_emission(j))``, and a mean.
 
-    The mean is that of ``v(i, j) + gain(j)`` under the distribution of j given i.
+    The mean is that of ``v(i, j) + next_suffix_mean(j)`` under ``P(j | i)``.
     """
     j = tl.arange(0, BLOCK)
     for first in range(0, S, ROWS):

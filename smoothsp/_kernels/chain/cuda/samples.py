@@ -26,8 +26,8 @@ from smoothsp._kernels.compilation.launch import launch
 def sample(chain, uniforms, labels):
     """Fill labels[B, K, T] with K independent samples; -1 where there is no position.
 
-    Forward messages, then labels backward, by inverting the distribution function at
-    uniforms[B, K, T] in [0, 1).
+    Forward filtering, backward sampling: after the forward messages, each label is
+    sampled by inverting its distribution function at uniforms[B, K, T] in [0, 1).
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
@@ -64,7 +64,7 @@ def sample(chain, uniforms, labels):
 def entropy(chain, value):
     """Fill value[B] with the entropies of the rows, in nats.
 
-    No term is negative, so nothing cancels.
+    The sum of conditional entropies has no negative term, so nothing cancels.
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape

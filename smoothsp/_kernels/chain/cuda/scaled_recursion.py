@@ -1,21 +1,22 @@
-"""Sum-product on chains: the scaled recursion of a row, or of a chunk of its time.
+"""Scaled forward-backward recursion on chains, of a row or of a chunk of its steps.
 
-With ``E = exp(s - max s)`` and ``w_t(j) = exp(e_t(j) - max e_t)``, forward
+With ``E = exp(s - max s)`` and ``w_t(j) = exp(e_t(j) - max e_t)``, the forward pass is
 
-    a_t(j)           = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t,   c_t so that a sums to 1
+    a_t(j)           = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t
 
-and then, for t from the last step on,
+with c_t such that a_t sums to 1. The backward pass is, for t from the last step on,
 
     b_{t-1}(i)       = sum_j E(i, j) w_t(j) b_t(j)
     nodes_{t-1}(i)   = a_{t-1}(i) b_{t-1}(i) / z_t,   z_t = sum_i a_{t-1}(i) b_{t-1}(i)
     edges_t(i, j)    = a_{t-1}(i) E(i, j) w_t(j) b_t(j) / z_t
 
 and b_{t-1} is then divided by its largest entry. Edges of each step are written at that
-step. Edges summed over time are E times a sum of outer products, which ``sum_edges``
-computes in a second pass: a tile of sums then stays in registers for all steps.
+step. Edges summed over time are ``E(i, j) sum_t a_{t-1}(i) w_t(j) b_t(j) / z_t``, which
+``sum_edges`` computes in a second pass: a tile of sums then stays in registers for all
+steps.
 
-One program of many threads computes a row. Exponentials of transitions, most of the
-time in log space, are taken once.
+One program of many threads computes a row. A recursion in log space spends most of its
+time on exponentials of transitions; here they are computed once.
 """
 
 import triton  # noqa: TID253
@@ -33,7 +34,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
     zero_if_neg_inf,
 )
 
-# Steps after which sums of edges are added to those in float64.
+# Steps of a partial sum of edges, in the dtype; partial sums are added in float64.
 FLUSH_STEPS = tl.constexpr(64)
 
 
@@ -57,11 +58,12 @@ def forward_row(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill alphas[N - 1, S] and weights[1:N, S] from the first alpha on.
+    """Fill alphas[N - 1, S] and weights[1:N, S], w_t, from the first alpha on.
 
-    Returns the last alpha, which is not stored, the log of what scaled them, and
-    whether all are safe. The position of a step is loaded two steps ahead and its
-    scores one step ahead, so that no load waits for arithmetic.
+    Returns the last alpha, which is not stored; the log-scale, ``sum_t (log c_t +
+    max e_t + max s)``; and whether all c_t are at least ``min_scale``. The position of
+    a step is loaded two steps ahead and its scores one step ahead, so that loads and
+    arithmetic overlap.
     """
     dtype = emissions.dtype.element_ty
     o = tl.arange(0, BLOCK)
@@ -83,7 +85,7 @@ def forward_row(
             max_score = tl.load(shared_max)
     is_safe = N >= 0
     log_scale = tl.full([], 0.0, tl.float64)
-    # the product of all c
+    # the product of all c_t, as m 2^e: one logarithm a row instead of one a step
     m_c, e_c = tl.full([], 1.0, tl.float64), tl.full([], 0, tl.int64)
     for n in range(1, N):
         b_e = b_next
@@ -113,6 +115,7 @@ def forward_row(
         b_into *= b_weight
         c = tl.sum(b_into, 0)
         is_safe = is_safe & (c >= min_scale)
+        # an unsafe row is computed again in log space: no division by 0 meanwhile
         c = tl.where(c >= min_scale, c, 1.0)
         b_alpha = b_into / c
         tl.store(alphas + n * S + o, b_alpha, mask=more)
@@ -145,10 +148,11 @@ def backward_row(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill the nodes before the last, and the edges.
+    """Fill the nodes before the last, and the edges of each step.
 
-    If transitions are shared, pulls get ``w_t b_t / z_t`` instead. Returns the first
-    node, and whether all steps are safe.
+    ``beta_emissions[1:N, S]`` holds w_t on entry. With shared transitions it gets
+    ``w_t b_t / z_t``, from which ``sum_edges`` computes the edges. Row T of it is
+    scratch. Returns the first node, and whether all z_t are at least ``min_scale``.
     """
     o = tl.arange(0, BLOCK)
     m = o < S
@@ -208,7 +212,7 @@ def backward_row(
         b_node = b_node / z
         tl.store(nodes + (b * T + t) * S + o, b_node, mask=m)
         if SHARED:
-            # over the weights, once every thread has read them
+            # overwrites w_t, once every thread has read it
             tl.debug_barrier()
             tl.store(beta_emissions + n * S + o, b_beta_emission / z, mask=m)
         else:
@@ -241,7 +245,7 @@ def sum_edges(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill the edges of a row: ``E(i, j)`` times the sum of a_{t-1}(i) pull_t(j)."""
+    """Fill edges of a row: ``E(i, j) sum_t a_{t-1}(i) beta_emissions_t(j)``, [S, S]."""
     dtype = alphas.dtype.element_ty
     o = tl.arange(0, BLOCK)
     m = o < S

@@ -1,15 +1,16 @@
-"""Sum-product on long chains: chunks of time at once, joined by their products.
+"""Sum-product on long chains by a parallel scan over chunks of time.
 
-Matrix products are associative, so those of chunks of L steps are computed at the same
-time. With E, w, a and b of ``chain.cuda.scaled_recursion``, in four launches:
+Matrix products are associative, so the products of chunks of L steps are computed in
+parallel. With E, w, a and b of ``chain.cuda.scaled_recursion``, in four launches:
 
     products      P_c = prod_n E_n diag(w_n) of each chunk c
-    meetings      a_{c+1} ~ a_c P_c forward, then b_c ~ P_c b_{c+1} backward
+    messages      a_{c+1} ~ a_c P_c forward, then b_c ~ P_c b_{c+1} backward
     chunks        a_t, b_t, nodes and edges inside each chunk, from a_c and b_{c+1}
     unsafe rows   rows with a chunk that is not safe, in log space, step by step
 
-The first and the third have programs for all chunks of all rows, the others one for a
-row. So L, 2 T / L and 2 L steps run one after the other, and L is about ``sqrt(T)``.
+The first and the third launch have a program for each chunk of each row, the others one
+for each row. The first three have L, 2 T / L and 2 L sequential steps; their sum is
+smallest for L near ``sqrt(T)``.
 """
 
 import math
@@ -47,19 +48,20 @@ def supports_matmul(dtype):
 
 
 def prefer_scan(B, T, S, min_length=MIN_LENGTH):
-    """Return whether time in parallel is expected to win.
+    """Return whether the scan is expected to be faster than the recursion.
 
-    It takes about ``5 sqrt(T)`` steps in a row instead of ``2 T``, and S times the
-    arithmetic. So it is chosen for few long rows with few states: ``T >= 4096``,
+    The scan takes about ``5 sqrt(T)`` sequential steps instead of ``2 T``, and S times
+    the arithmetic. So it is chosen for few long rows with few states: ``T >= 4096``,
     ``S <= 64``, and ``B S^3 <= 2^20`` with S rounded up to a power of two from 16.
-    These bounds come from counting, and were never measured on a device.
+    These bounds are counts of operations; they were not measured on a device.
     """
     return min_length <= T and S <= MAX_STATES and B * block_size(S) ** 3 <= MAX_WORK
 
 
 def forward_backward(chain, value, marginals, chunk=None):
-    """Fill what ``chain.cuda.forward_backward.forward_backward`` fills; S up to 64.
+    """Fill value[B] and the marginals of all rows, by the scan; S up to 64.
 
+    Arguments and outputs as in ``chain.cuda.forward_backward.forward_backward``.
     ``chunk`` is the number of steps of a chunk, by default about ``sqrt(T)``.
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
@@ -75,6 +77,7 @@ def forward_backward(chain, value, marginals, chunk=None):
     groups = -(-S // rows)
     new = emissions.new_empty
     products = new((B, chunks, S, S))
+    # float64 for logs, which add up over all steps, and for unsafe rows
     scales = new((B, chunks, S), dtype=torch.float64)
     forward_messages, backward_messages = new((B, chunks, S)), new((B, chunks, S))
     log_z_terms = new((B, chunks + 1), dtype=torch.float64)
@@ -125,6 +128,7 @@ def forward_backward(chain, value, marginals, chunk=None):
         num_warps=num_warps_for(block * block, torch.float64),
         enable_fp_fusion=False,
     )
+    # masked positions belong to no chunk, so the kernel does not write them
     nodes.zero_()
     if not shared:
         edges.zero_()

@@ -1,14 +1,15 @@
-"""Sum-product inside chunks of time, all chunks at once: the scaled recursion.
+"""Scaled forward-backward recursion inside chunks of time, all chunks in parallel.
 
-It is ``chain.cuda.scaled_recursion``; a chunk starts forward and backward from the
-messages that ``chain.cuda.scan_products`` computes for its two ends, and has
+The recursion is that of ``chain.cuda.scaled_recursion``. It starts forward and backward
+from the messages that ``chain.cuda.scan_products`` computes for both ends of a chunk. A
+chunk contributes to the log-partition
 
-    parts      sum_t (log c_t + max e_t + max s); the last chunk adds max end + log z
+    log_z_terms    sum_t (log c_t + max e_t + max s)
 
-Each forward message sums to 1, so all ``parts`` add up to the log-partition. A backward
-message between chunks has any scale: nodes and edges are divided by their z.
-The position that two chunks share belongs to the later one, which fills its node. One
-program computes a chunk, with E in registers.
+and the last chunk adds ``max end + log z``. Each forward message sums to 1, so the
+terms add up to the log-partition. A backward message between chunks has any scale:
+nodes and edges are divided by their z. The boundary position of two chunks belongs to
+the later one, which fills its node. One program computes a chunk, with E in registers.
 """
 
 import triton  # noqa: TID253
@@ -50,9 +51,9 @@ def chunk_forward_backward_kernel(
 ):
     """Fill the marginals, log_z_terms and safe_chunks of all chunks.
 
-    ``log_z_terms[B, C + 1]`` are summands of the log-partition. ``safe_chunks[B, C]``
-    is 0 where the recursion was not safe. With shared transitions ``edge_terms[B, C, S,
-    S]`` are filled, summands of the edges; else edges.
+    ``log_z_terms[B, C + 1]`` are the summands of the log-partition. ``safe_chunks[B,
+    C]`` is 0 where a c_t or z_t was below ``MIN_SCALE S^2 T``. With shared transitions
+    ``edge_terms[B, C, S, S]``, the summands of the edges, are filled; else ``edges``.
     """
     dtype = emissions.dtype.element_ty
     p = tl.program_id(0).to(tl.int64)
@@ -61,7 +62,7 @@ def chunk_forward_backward_kernel(
     c = p % chunks
     N = tl.load(lengths + b)
     first = c * L
-    # steps of this chunk; only the first chunk of a row may have none
+    # steps of this chunk; the first chunk of a row of one position has none, but a node
     count = tl.maximum(tl.minimum(first + L, N - 1) - first, 0)
     is_real = (count > 0) | ((c == 0) & (N > 0))
     is_final = is_real & (first + count == N - 1)

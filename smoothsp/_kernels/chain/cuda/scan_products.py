@@ -1,18 +1,20 @@
 """Products of transitions over chunks of time, and the messages between chunks.
 
-Chunk c of a row holds the steps ``c L + 1`` to ``(c + 1) L``, and its product takes the
-forward message at ``c L`` to that at ``(c + 1) L``. With E, w of
-``chain.cuda.scaled_recursion``
+Chunk c of a row holds the steps ``c L + 1`` to ``(c + 1) L``. Its product maps the
+forward message at ``c L`` to that at ``(c + 1) L``. With E and w of
+``chain.cuda.scaled_recursion``,
 
-    product     P_c = prod_n E_n diag(w_n), row i of it exp(l(i)) p(i, .),  sum_j p = 1
-    forward     a_{c+1}(j) ~ sum_i a_c(i) exp(l(i)) p(i, j),                a sums to 1
-    backward    b_c(i) ~ exp(l(i)) sum_j p(i, j) b_{c+1}(j),             largest b is 1
+    product     P_c(i, j) = (prod_n E_n diag(w_n))(i, j) = exp(l(i)) p(i, j)
+    forward     a_{c+1}(j) ~ sum_i a_c(i) exp(l(i)) p(i, j)
+    backward    b_c(i) ~ exp(l(i)) sum_j p(i, j) b_{c+1}(j)
 
-Row i of a product is a forward message from state i, scaled at every step. If a share
-``pi_i`` of the forward mass goes through state i, a factor below ``tiny`` that is lost
-in row i costs at most ``pi_i tiny``, and the shares sum to 1. So products lose no more
-of a ``z_t`` than the recursion does: both are safe where every ``z_t`` reaches the
-bound of the recursion.
+with l(i) such that row i of p sums to 1. Each a sums to 1, and the largest b is 1.
+
+Row i of a product is a forward message from state i, scaled at every step. Let
+``pi_i`` be the fraction of the forward mass that passes through state i; these
+fractions sum to 1. A factor below ``tiny`` that is flushed in row i costs at most
+``pi_i tiny``. So the products lose no more of a ``z_t`` than the recursion does: both
+are safe where every ``z_t`` is at least the bound of the recursion.
 """
 
 import triton  # noqa: TID253
@@ -46,13 +48,13 @@ def chunk_products_kernel(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill products p[B, C, S, S] and their scales l[B, C, S], ROWS at a time.
+    """Fill products p[B, C, S, S] and their scales l[B, C, S], ROWS rows a program.
 
-    From p = 1 and l = 0, step by step: ``p <- p E_n diag(w_n)``, then each row is
+    From p = I and l = 0, step by step: ``p <- p E_n diag(w_n)``, then each row is
     divided by its sum c, and ``l <- l + log c``; a row with c below ``tiny`` becomes 0.
-    Rows do not depend on each other, so programs share a chunk. The largest scores that
-    are taken out of E and w are common to all rows: l lacks them, as messages are
-    scaled anew.
+    Rows of p are independent, so several programs compute a chunk. l omits ``max s``
+    and ``max e_n``, the factors of E and w: they are equal in all rows, and messages
+    are normalised afterwards.
     """
     dtype = emissions.dtype.element_ty
     p = tl.program_id(0).to(tl.int64)
@@ -69,7 +71,7 @@ def chunk_products_kernel(
     steps += b * T
     b_p = (i[:, None] == o[None, :]).to(dtype)  # [ROWS, BLOCK]
     b_log = tl.zeros([ROWS], tl.float64)
-    # the product of all b_c
+    # the product of all b_c, as m 2^e
     b_m, b_e_c = tl.full([ROWS], 1.0, tl.float64), tl.zeros([ROWS], tl.int64)
     if SHARED:
         b_exp_transitions, _ = load_exp_transitions(
@@ -122,11 +124,11 @@ def chunk_messages_kernel(
     chunks,
     BLOCK: tl.constexpr,
 ):
-    """Fill the forward messages begins[B, C, S], and the backward ones ends[B, C, S].
+    """Fill forward_messages[B, C, S] and backward_messages[B, C, S].
 
-    One program for a row, chunk after chunk, in float64. ``exp(l)`` may be out of
-    range, so it is joined to a message in log space. ``parts[b, C]`` gets the log of
-    the scale of the first forward message.
+    One program computes a row, chunk after chunk, in float64. ``exp(l)`` may be out of
+    range, so it multiplies a message in log space. ``log_z_terms[b, C]`` gets the log
+    of the scale of the first forward message.
     """
     b = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)
@@ -179,6 +181,6 @@ def chunk_messages_kernel(
 
 @triton.jit
 def log_or_neg_inf(b_x):
-    """Return the log of numbers that are at least 0."""
+    """Return ``log x``, -inf where x is 0, for x >= 0."""
     mask_real = b_x > 0
     return tl.where(mask_real, tl.log(tl.where(mask_real, b_x, 1.0)), float("-inf"))

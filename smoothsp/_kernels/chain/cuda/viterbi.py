@@ -1,9 +1,9 @@
-"""Max-product on chains: the best output, and the K best.
+"""Viterbi algorithm on chains: the best output, and the K best.
 
-All sums are float64 and run in time order, ``(a + transition) + emission``, so that a
-decoded output scores what it scores on the CPU, to the last bit. One program computes a
-row, with the loop over time inside. The states before go to memory, and the labels are
-read back from them: one load per label, where another argmax would read S transitions.
+All sums are float64 and run in time order, ``(a + transition) + emission``: the scores
+equal those of the CPU to the last bit. One program computes a row, with the loop over
+time inside. Backpointers are stored, and the labels are traced back from them: a label
+takes one load, where an argmax would read S transitions.
 """
 
 import torch
@@ -22,7 +22,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
 )
 from smoothsp._kernels.compilation.launch import launch
 
-# Up to so many states, the scores of the transitions between them stay in registers.
+# Largest number of states whose transitions stay in registers.
 RESIDENT = 64
 
 
@@ -64,9 +64,9 @@ def viterbi(chain, labels):
 def viterbi_topk(chain, labels, valid):
     """Fill labels[B, K, T] with the K best outputs, best first, and valid[B, K].
 
-    Each cell (t, j) keeps a sorted list of its at most K best prefixes, the merge of
+    Each cell (t, j) holds a sorted list of its at most K best prefixes, the merge of
     its predecessors' lists. Time O(T S^2 K). Ties go to the lower state, so the K best
-    are a prefix of the K + 1 best. Outputs that score -inf are not listed.
+    are a prefix of the K + 1 best. Outputs of score -inf are omitted.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     algorithm 2 and eq. (19).
@@ -161,7 +161,7 @@ def _viterbi_kernel(
             b_score_in = b_alpha[:, None] + b_score
             b_best, b_back = tl.max(b_score_in, 0, return_indices=True)
         else:
-            # two halves in turn, so that no thread overwrites what another still reads
+            # alternating halves: no thread overwrites a message that is still read
             half = scratch + (n % 2) * S
             tl.store(half + o, b_alpha, mask=m)
             tl.debug_barrier()
@@ -187,8 +187,8 @@ def _viterbi_kernel(
 
 
 # list_t(j) = the K best of (a + s(i, j)) + e_t(j) over i and over a in list_{t-1}(i)
-# by a merge: head(i, j) is the best a + s(i, j) of list i that is not taken yet;
-# K times the largest head is taken, and the next of its list replaces it
+# by a merge: head(i, j) is the best a + s(i, j) of list i that is not merged yet;
+# K times the largest head is moved to list_t(j), and the next of its list replaces it
 @triton.jit(do_not_specialize=["T", "K"])
 def _viterbi_topk_kernel(
     emissions,
@@ -261,8 +261,8 @@ def _viterbi_topk_kernel(
                 b_head = tl.where(b_is_picked, b_head_next[None, :], b_head)
                 b_ranks += b_is_picked.to(tl.int32)
 
-    # the K best over all states, each a cell to trace back from; without positions, one
-    # output: the empty one
+    # the K best over all states, each a cell to trace back from; a row without
+    # positions has one output, the empty one
     old = scratch + (N + 1) % 2 * S * K
     tl.debug_barrier()
     b_head = tl.load(old + o * K, mask=real, other=float("-inf"))

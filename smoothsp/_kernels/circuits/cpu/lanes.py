@@ -1,18 +1,17 @@
-"""Scores of rows into lanes, and answers of lanes back to rows.
+"""Transposes between rows of potentials and lanes of vectors.
 
-A table of potentials has a row for each array, of ``ADDRESS``, ``WIDTH``, ``SHARED``
-and ``TARGET``: scores ``[B, width]``, or ``[width]`` that all rows share.
+A table of potentials has a row (``ADDRESS``, ``WIDTH``, ``SHARED``, ``TARGET``) for
+each array: scores ``[B, width]``, or ``[width]`` that all rows share.
 
-Rows become lanes in squares: L scores of each of L rows, one vector a row, are
-transposed in place. So scores are read and written as whole vectors, and none is moved
-alone. A square may write past the width of its array. The next array, or the first
-definitions, are written later and replace that.
+L scores of each of L rows, one vector a row, are transposed in place, so that scores
+are read and written as whole vectors. A block may write past the width of its array;
+the next array, or the first definitions, are written later and replace these entries.
 """
 
 import numpy as np
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.cpu.scaled_floats import constant, enter
+from smoothsp._kernels.circuits.cpu.scaled_floats import exp_to_scaled, splat_like
 from smoothsp._kernels.circuits.layout.circuit_arrays import (
     ADDRESS,
     SHARED,
@@ -30,79 +29,90 @@ from smoothsp._kernels.vectors.simd_masked import (
 
 
 @register_jitable
-def one_of(room):
-    """A vector of ones of the room's float type."""
-    return splat(room.dtype.type(1))
+def vector_of_ones(scratch):
+    """Return a vector of ones of the scratch's float type."""
+    return splat(scratch.dtype.type(1))
 
 
 @subroutine
-def gather(table, B, rows, x, one, L):
+def gather_scores(table, B, rows, x, ones, L):
     """Fill item 0 of ``x`` with 0 and its leaves with scores, one row in each lane."""
     out = span(x)
-    store(out, 0, one - one)
+    store(out, 0, ones - ones)
     first = 1
     for t in range(len(table)):
         width = table[t, WIDTH]
         if table[t, SHARED]:
-            _repeat(carray(table[t, ADDRESS], (width,), x), first, out, one, L)
+            _broadcast_scores(
+                carray(table[t, ADDRESS], (width,), x), first, out, ones, L
+            )
         else:
             scores = span(carray(table[t, ADDRESS], (B * width,), x))
             for k in range(0, width, L):
-                _square(scores, rows, width, k, first + k, out, one, L)
+                _transpose_block(scores, rows, width, k, first + k, out, ones, L)
         first += width
 
 
 @subroutine
-def gather_numbers(table, B, rows, m, e, one, L):
-    """The same as numbers ``m 2^e``; returns each lane's largest absolute exponent."""
+def gather_scaled(table, B, rows, m, e, ones, L):
+    """Fill item 0 with 1 and leaves with exp(score), as ``m 2^e``.
+
+    Return the largest absolute exponent of each lane.
+    """
     out, exponents = span(m), span(e)
-    zero = one - one
-    store(out, 0, one)
+    zero = ones - ones
+    store(out, 0, ones)
     store(exponents, 0, zero)
-    reach = zero
+    max_abs_exponent = zero
     first = 1
     for t in range(len(table)):
         width = table[t, WIDTH]
         if table[t, SHARED]:
-            _repeat(carray(table[t, ADDRESS], (width,), m), first, out, one, L)
-            reach = enter(out, exponents, first, first + width, reach, one, L)
+            _broadcast_scores(
+                carray(table[t, ADDRESS], (width,), m), first, out, ones, L
+            )
+            max_abs_exponent = exp_to_scaled(
+                out, exponents, first, first + width, max_abs_exponent, ones, L
+            )
         else:
             scores = span(carray(table[t, ADDRESS], (B * width,), m))
             for k in range(0, width, L):
-                _square(scores, rows, width, k, first + k, out, one, L)
+                _transpose_block(scores, rows, width, k, first + k, out, ones, L)
                 last = first + (k + L if k + L < width else width)
-                reach = enter(out, exponents, first + k, last, reach, one, L)
+                max_abs_exponent = exp_to_scaled(
+                    out, exponents, first + k, last, max_abs_exponent, ones, L
+                )
         first += width
-    return reach
+    return max_abs_exponent
 
 
 @subroutine
-def _square(scores, rows, width, k, item, out, one, L):
-    """Write scores k to k + L of rows to items from ``item`` on; 0 without a row."""
-    zero = one - one
+def _transpose_block(scores, rows, width, first_score, item, out, ones, L):
+    """Write L scores of each row to items from ``item`` on; 0 in lanes without row."""
+    zero = ones - ones
     for lane in range(L):
         v = zero
         if lane < len(rows):
-            place = rows[lane] * width + k
+            offset = rows[lane] * width + first_score
             # only the last load is masked: processors do not prefetch for masked loads
-            if k + L <= width:
-                v = load(scores, place)
+            if first_score + L <= width:
+                v = load(scores, offset)
             else:
-                v = load_masked(scores, place, width - k, zero)
+                v = load_masked(scores, offset, width - first_score, zero)
         store(out, (item + lane) * L, v)
     transpose_block(out, item * L)
 
 
 @subroutine
-def _repeat(scores, item, out, one, L):
+def _broadcast_scores(scores, item, out, ones, L):
     """Write each score to all lanes of items from ``item`` on."""
     for q in range(len(scores)):
-        store(out, (item + q) * L, constant(one, np.float64(scores[q])))
+        store(out, (item + q) * L, splat_like(ones, np.float64(scores[q])))
 
 
 @subroutine
-def scatter(x, table, B, rows, L):
-    """Copy the leaves of x to the targets of a table, if any; overwrites x."""
+def scatter_to_targets(x, table, B, rows, L):
+    """Copy the leaves of x to the targets of a table, if it has any; overwrites x."""
     source = span(x)
     last = 1
     for t in range(len(table)):
@@ -118,48 +128,49 @@ def scatter(x, table, B, rows, L):
             transpose_block(source, (last + k) * L)
             for lane in range(len(rows)):
                 v = load(source, (last + k + lane) * L)
-                place = rows[lane] * width + k
+                offset = rows[lane] * width + k
                 if k + L <= width:
-                    store(out, place, v)
+                    store(out, offset, v)
                 else:
-                    store_masked(out, place, width - k, v)
+                    store_masked(out, offset, width - k, v)
 
 
 @subroutine
-def turn(x, circuit, L):
-    """Turn x square by square, so that numbers of one lane lie side by side."""
+def transpose_lanes(x, circuit, L):
+    """Transpose x block by block, so that the entries of one lane are contiguous."""
     out = span(x)
     for item in range(0, circuit.num_items, L):
         transpose_block(out, item * L)
 
 
 @subroutine(optimise=False)
-def beside(item, lane, L):
-    """Where the number of an item is after ``turn``."""
+def transposed_index(item, lane, L):
+    """Index of an item's entry after ``transpose_lanes``."""
+    # L is a power of two: the mask is the remainder
     column = item & (L - 1)
     return (item - column + lane) * L + column
 
 
 @subroutine
-def clear(x, circuit, low, high, one, L):
-    """Write 0 to all lanes of item 0, leaves, and definitions ``low`` to ``high``."""
+def zero_items(x, circuit, low, high, ones, L):
+    """Write 0 to item 0, to leaves, and to definitions ``low`` to ``high``."""
     out = span(x)
     heads = circuit.heads
     for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
-        store(out, i, one - one)
+        store(out, i, ones - ones)
     for h in range(low, high):
-        store(out, np.intp(heads[h]) * L, one - one)
+        store(out, np.intp(heads[h]) * L, ones - ones)
 
 
 @subroutine(optimise=False)
-def factor(runs, r, column, L):
-    """Where the first left (1) or right (3) factor of a run is, and the step."""
+def run_start_and_step(runs, r, column, L):
+    """Offset of a run's first left (column 1) or right (3) factor, and its step."""
     return np.intp(runs[r, column]) * L, np.intp(runs[r, column + 1]) * L
 
 
 @subroutine
-def bounds(circuit, roots, rows):
-    """The range of definitions that holds all that the rows need."""
+def definition_range(circuit, roots, rows):
+    """Return the range of definitions that contains all below the rows' roots."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)
     for row in rows:
         h = np.intp(circuit.definition[roots[row]])
@@ -168,7 +179,7 @@ def bounds(circuit, roots, rows):
         # a tile is computed as a whole
         while h + 1 < len(circuit.tiles) and circuit.tiles[h + 1] == 0:
             h += 1
-        since = np.intp(circuit.first_definition[roots[row]])
+        first_definition = np.intp(circuit.first_definition[roots[row]])
         last = h + 1 if h + 1 > last else last
-        first = since if since < first else first
+        first = first_definition if first_definition < first else first
     return first if first < last else last, last

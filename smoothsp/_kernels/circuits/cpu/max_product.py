@@ -1,26 +1,31 @@
-"""Max-product: the best output of each row, and which leaves it uses.
+"""Max-product: the best output of each row, and the leaves that it uses.
 
 With x = 0 for the empty product and x = score for a leaf, definitions in order give
 
     x(i) = max over products (a, b) of i of x(a) + x(b)
 
-The trace then goes from the root downwards, the left factor before the right. At each
-item it takes the first product that attains x(i). The score is summed anew over the
-leaves of the trace, as two float64 numbers.
+The trace goes from the root downwards, the left factor before the right one. At each
+item it takes the first product that attains x(i). The score is then recomputed as a
+double-double sum over the leaves of the trace.
 
-x is ``[items, L]``, a row of the batch in each lane: all rows have the same products,
-so that a vector serves L rows and no maximum crosses lanes. No argmax is stored. A
-trace meets few items, and searches the products of these alone.
+x is ``[num_items, L]``, a row of the batch in each lane: all rows have the same
+products, so that a vector serves L rows and no maximum crosses lanes. No argmax is
+stored, since a trace visits few items and searches only their products.
 """
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.lanes import bounds, factor, gather, one_of
-from smoothsp._kernels.circuits.cpu.scaled_floats import constant
+from smoothsp._kernels.circuits.cpu.lanes import (
+    definition_range,
+    gather_scores,
+    run_start_and_step,
+    vector_of_ones,
+)
+from smoothsp._kernels.circuits.cpu.scaled_floats import splat_like
 from smoothsp._kernels.circuits.layout.addresses import (
-    circuit_at,
-    potentials_at,
-    rows_at,
+    load_circuit,
+    load_potential_table,
+    load_row_roots,
 )
 from smoothsp._kernels.circuits.layout.circuit_arrays import (
     ADDRESS,
@@ -37,55 +42,61 @@ from smoothsp._kernels.vectors.simd import load, maximum, select_lt, span, store
 
 
 @kernel
-def best_outputs(first, last, circuit, rows, scores, room, sizes, out):
-    """Fill exact[B, 2], value[B], labels[B, N], parts[B, U] of ``order[first:last]``.
+def best_outputs(first, last, circuit, rows, scores, scratch, sizes, out):
+    """Fill value_dd, value, labels[B, N] and parts[B, U] of rows ``order[first:last]``.
 
-    ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
-    what they say, -1 where nothing does; ``exact`` the sum of their scores as two
-    numbers, ``value`` as one of the float type of ``room``, scratch, ``[1, size]``.
-    ``sizes`` are N and U; ``out`` the addresses of exact, value, labels and parts, that
-    of value may be 0. ``scores`` is a table of potentials of that float type.
+    ``parts`` are indices from 0 of the leaves that the best output uses, then -1.
+    ``labels`` are the labels that these leaves set, -1 elsewhere. ``value_dd`` is the
+    double-double score ``[B, 2]``, ``value`` the score in the float type of
+    ``scratch``, ``[1, size]``. ``sizes`` are (N, U); ``out`` are the addresses of
+    value_dd, value, labels and parts, where that of value may be 0. ``scores`` is a
+    table of potentials of the same float type.
     """
     N, U = sizes
-    exact, value, labels, parts = out
-    circuit, rows = circuit_at(circuit), rows_at(rows)
-    scores = potentials_at(scores)
+    value_dd, value, labels, parts = out
+    circuit, rows = load_circuit(circuit), load_row_roots(rows)
+    scores = load_potential_table(scores)
     B = len(rows.roots)
-    exact, labels = carray(exact, (B, 2), np.float64), carray(labels, (B, N), np.int64)
+    value_dd, labels = (
+        carray(value_dd, (B, 2), np.float64),
+        carray(labels, (B, N), np.int64),
+    )
     parts, rounded = (
         carray(parts, (B, U), np.int32),
-        carray(value, (B if value else 0,), room),
+        carray(value, (B if value else 0,), scratch),
     )
-    L = 64 // room.itemsize
-    one = one_of(room)
-    x = room[0]
+    L = 64 // scratch.itemsize
+    ones = vector_of_ones(scratch)
+    x = scratch[0]
     stack = arrays.empty(circuit.max_depth + 2, np.int64)
     for begin in range(first, last, L):
         lanes = rows.order[begin : begin + L if begin + L < last else last]
-        low, high = bounds(circuit, rows.roots, lanes)
-        gather(scores, B, lanes, x, one, L)
-        maxima(x, circuit, low, high, one, L)
+        low, high = definition_range(circuit, rows.roots, lanes)
+        gather_scores(scores, B, lanes, x, ones, L)
+        max_inside(x, circuit, low, high, ones, L)
         for lane in range(len(lanes)):
             row = lanes[lane]
             root = rows.roots[row]
-            trace(x, lane, L, root, circuit, stack, parts[row])
-            read(scores, B, row, room, circuit, parts[row], labels[row], exact[row])
+            trace_best_leaves(x, lane, L, root, circuit, stack, parts[row])
+            fill_labels_and_score(
+                scores, B, row, scratch, circuit, parts[row], labels[row], value_dd[row]
+            )
             if x[root * L + lane] == -np.inf:
-                exact[row, 0] = -np.inf
+                value_dd[row, 0] = -np.inf
             if value:
-                rounded[row] = exact[row, 0]
+                rounded[row] = value_dd[row, 0]
 
 
 @subroutine
-def maxima(x, circuit, low, high, one, L):
-    """Fill every item from definition ``low`` to ``high``: the largest of its products.
+def max_inside(x, circuit, low, high, ones, L):
+    """Fill each item of definitions ``low`` to ``high`` with its best product.
 
-    NaN and +inf, which only padding holds, become -inf: so no sum is NaN.
+    NaN and +inf, which only padding holds, become -inf: no sum is NaN.
     """
     x = span(x)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
-    infinite = constant(one, np.inf)
-    none = one - infinite
+    infinite = splat_like(ones, np.inf)
+    none = ones - infinite
     for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         w = load(x, i)
         store(x, i, select_lt(w, infinite, w, none))
@@ -93,13 +104,13 @@ def maxima(x, circuit, low, high, one, L):
     while h < high:
         if circuit.tiles[h] == TILE:
             first = starts[h]
-            _tile_maxima(x, heads, h, runs, first, none, L)
+            _max_inside_of_four(x, heads, h, runs, first, none, L)
             h += TILE
             continue
         top = none
         for r in range(starts[h], starts[h + 1]):
-            a, step_a = factor(runs, r, 1, L)
-            b, step_b = factor(runs, r, 3, L)
+            a, step_a = run_start_and_step(runs, r, 1, L)
+            b, step_b = run_start_and_step(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 top = maximum(load(x, a) + load(x, b), top)
                 a += step_a
@@ -109,15 +120,15 @@ def maxima(x, circuit, low, high, one, L):
 
 
 @subroutine
-def _tile_maxima(x, heads, h, runs, r, none, L):
-    """The maxima of a tile: each left factor is loaded once for all its definitions."""
-    a, step = factor(runs, r, 1, L)
-    b0, step0 = factor(runs, r, 3, L)
-    b1, step1 = factor(runs, r + 1, 3, L)
-    b2, step2 = factor(runs, r + 2, 3, L)
-    b3, step3 = factor(runs, r + 3, 3, L)
-    t0 = t1 = t2 = t3 = none
-    for _ in range(runs[r, 0]):
+def _max_inside_of_four(x, heads, first_head, runs, first_run, neg_inf, L):
+    """Fill a tile: each left factor is loaded once for all its definitions."""
+    a, step = run_start_and_step(runs, first_run, 1, L)
+    b0, step0 = run_start_and_step(runs, first_run, 3, L)
+    b1, step1 = run_start_and_step(runs, first_run + 1, 3, L)
+    b2, step2 = run_start_and_step(runs, first_run + 2, 3, L)
+    b3, step3 = run_start_and_step(runs, first_run + 3, 3, L)
+    t0 = t1 = t2 = t3 = neg_inf
+    for _ in range(runs[first_run, 0]):
         v = load(x, a)
         t0, t1 = maximum(v + load(x, b0), t0), maximum(v + load(x, b1), t1)
         t2, t3 = maximum(v + load(x, b2), t2), maximum(v + load(x, b3), t3)
@@ -126,23 +137,23 @@ def _tile_maxima(x, heads, h, runs, r, none, L):
         b1 += step1
         b2 += step2
         b3 += step3
-    store(x, np.intp(heads[h]) * L, t0)
-    store(x, np.intp(heads[h + 1]) * L, t1)
-    store(x, np.intp(heads[h + 2]) * L, t2)
-    store(x, np.intp(heads[h + 3]) * L, t3)
+    store(x, np.intp(heads[first_head]) * L, t0)
+    store(x, np.intp(heads[first_head + 1]) * L, t1)
+    store(x, np.intp(heads[first_head + 2]) * L, t2)
+    store(x, np.intp(heads[first_head + 3]) * L, t3)
 
 
 @subroutine
-def clear(out):
-    """Fill with -1."""
+def fill_with_padding(out):
+    """Fill an array with -1, which stands for no label or no leaf."""
     for i in range(len(out)):
         out[i] = -1
 
 
 @subroutine
-def trace(x, lane, L, root, circuit, stack, parts):
-    """Fill parts with the leaves, from 0, of the best output of the root, then -1."""
-    clear(parts)
+def trace_best_leaves(x, lane, L, root, circuit, stack, parts):
+    """Fill parts with the leaves, from 0, of the root's best output, then -1."""
+    fill_with_padding(parts)
     leaves = circuit.num_row_leaves + circuit.num_shared_leaves
     count, top = 0, 0
     if x[root * L + lane] > -np.inf:
@@ -152,7 +163,8 @@ def trace(x, lane, L, root, circuit, stack, parts):
         top -= 1
         item = stack[top]
         if item > leaves:
-            a, b = best_edge(x, lane, L, item, circuit)
+            a, b = first_best_product(x, lane, L, item, circuit)
+            # the left factor on top: leaves are listed from left to right
             stack[top], stack[top + 1] = b, a
             top += 2
         elif item > 0:
@@ -161,8 +173,11 @@ def trace(x, lane, L, root, circuit, stack, parts):
 
 
 @subroutine
-def best_edge(x, lane, L, item, circuit):
-    """The first product equal to the item's maximum: the same sums give equal bits."""
+def first_best_product(x, lane, L, item, circuit):
+    """Return the first product equal to the item's maximum.
+
+    The same sum of the same floats gives the same bits, so that equality is safe.
+    """
     runs, starts = circuit.runs, circuit.starts
     h = circuit.definition[item]
     goal = x[item * L + lane]
@@ -177,29 +192,29 @@ def best_edge(x, lane, L, item, circuit):
 
 
 @subroutine
-def read(scores, B, row, room, circuit, parts, labels, exact):
-    """Fill the labels[N] that parts say, and exact[2] with the sum of their scores."""
-    clear(labels)
-    total = rest = 0.0
+def fill_labels_and_score(scores, B, row, scratch, circuit, parts, labels, value_dd):
+    """Fill labels[N] of the leaves in parts, and value_dd[2], their total score."""
+    fill_with_padding(labels)
+    total = lo = 0.0
     for leaf in parts:
         if leaf < 0:
             break
-        total, rest = add(total, rest, score_of(scores, B, row, leaf, room))
+        total, lo = add(total, lo, leaf_score(scores, B, row, leaf, scratch))
         position = circuit.positions[1 + leaf]
         if position >= 0:
             labels[position] = circuit.values[1 + leaf]
-    exact[0], exact[1] = normalise(total, rest)
+    value_dd[0], value_dd[1] = normalise(total, lo)
 
 
 @subroutine
-def score_of(scores, B, row, leaf, room):
-    """The score of a leaf, from 0, in a table of potentials."""
+def leaf_score(scores, B, row, leaf, scratch):
+    """Return the score of a leaf, from 0, in a table of potentials."""
     for t in range(len(scores)):
         width = scores[t, WIDTH]
         if leaf < width:
             if scores[t, SHARED]:
-                return np.float64(carray(scores[t, ADDRESS], (width,), room)[leaf])
-            flat = carray(scores[t, ADDRESS], (B * width,), room)
+                return np.float64(carray(scores[t, ADDRESS], (width,), scratch)[leaf])
+            flat = carray(scores[t, ADDRESS], (B * width,), scratch)
             return np.float64(flat[row * width + leaf])
         leaf -= width
     return -np.inf

@@ -1,54 +1,57 @@
-"""Draws of outputs without replacement, by a race of all outputs.
+"""Sampling without replacement by exponential races: stochastic beam search top down.
 
-Each output y arrives at a time of its own, exponential with rate p(y): their order is
-that of draws without replacement. A set of outputs of probability P first has an
-arrival at a time exponential with rate P, which is of each part of the set with the
-part's share; what is left of the set has its next arrival, since it is memoryless, at
-this time and one more that is exponential with the rate of what is left. So the race is
-run from the top: a set is all outputs with the same first choices of products and
-without some next ones, and waits with its time. With U exponential of rate 1, a set of
-time t splits into
+Output y has an arrival time, exponential with rate p(y). The order of arrivals is that
+of sampling without replacement. The first arrival in a set of outputs of probability P
+is exponential with rate P, and lies in each part of the set with the part's fraction of
+P. Since the race is memoryless, the rest of the set has its first arrival after a
+further exponential time, with the rest's probability as rate.
+
+The race is run from the root down. A set contains all outputs with the same first
+choices of products, without some of the next ones. With U exponential of rate 1, a set
+of time t splits into
 
     a set with the product drawn next, of time t
-    the rest of it, of probability P, of time t + U / P
+    the rest, of probability P, of time t + U / P
 
-and the output of least time comes next, from a heap. Times and probabilities are
-logarithms, so that rare outputs are drawn once the likely ones have come.
+The output of smallest time is the next sample, from a heap. Times and probabilities are
+logarithms, since rare outputs are drawn after the likely ones.
 
 Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them" (2019),
-section 3 (top-down sampling, there of minus the logarithm of such times).
+section 3, top-down sampling of Gumbel variables, which are -log of these times.
 """
 
 import math
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.max_product import clear
-from smoothsp._kernels.circuits.cpu.samples import uniform
-from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
+from smoothsp._kernels.circuits.cpu.max_product import fill_with_padding
+from smoothsp._kernels.circuits.cpu.samples import splitmix64_uniform
+from smoothsp._kernels.circuits.layout.addresses import load_circuit, load_row_roots
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 
 LN2 = math.log(2.0)
-# A set: the item to be chosen of, links to the items after it, to leaves so far and to
-# the numbers of products that are left out.
-ITEM, AFTER, TAKEN, LEFT_OUT = range(4)
-# Its logarithms: of the time of its first arrival, of its probability.
+# A set: the item to expand, and heads of linked lists: of the items after it, of the
+# leaves so far, and of the numbers of excluded products.
+ITEM, NEXT_LINK, CHOSEN_LEAVES, EXCLUDED_PRODUCTS = range(4)
+# Logarithms of a set's first arrival time and probability.
 TIME, LOG_P = range(2)
 
 
 @kernel
-def sample_without_replacement(first, last, circuit, rows, seeds, room, labels, exist):
-    """Fill labels[B, n, N] and exist[B, n] of the rows ``rows.order[first:last]``.
+def sample_without_replacement(
+    first, last, circuit, rows, seeds, scratch, labels, valid
+):
+    """Fill labels[B, n, N] and valid[B, n] of the rows ``rows.order[first:last]``.
 
-    From seeds[B]. -1 where nothing is labelled, or there are fewer outputs. ``room`` is
-    as ``inwards`` has just filled it for these rows, no more than there are lanes, in
-    float64.
+    From seeds[B]. -1 at positions without a label, and where fewer outputs exist.
+    ``inside_only`` has filled ``scratch``, in float64, for the same rows, at most one
+    per lane.
     """
-    circuit, rows = circuit_at(circuit), rows_at(rows)
-    L = 64 // room.itemsize
-    m, e = room[0], room[1]
+    circuit, rows = load_circuit(circuit), load_row_roots(rows)
+    L = 64 // scratch.itemsize
+    m, e = scratch[0], scratch[1]
     leaves = circuit.num_row_leaves + circuit.num_shared_leaves
     widest = 1
     for h in range(len(circuit.heads)):
@@ -56,8 +59,9 @@ def sample_without_replacement(first, last, circuit, rows, seeds, room, labels, 
         for r in range(circuit.starts[h], circuit.starts[h + 1]):
             count += circuit.runs[r, 0]
         widest = max(widest, count)
-    # which set left out a product last
-    marks = arrays.empty(widest, np.int64)
+    # the set for which a product was last marked as excluded: nothing is cleared
+    last_excluder = arrays.empty(widest, np.int64)
+    # a pool of (value, next): sets share the tails of their lists
     links = arrays.empty((256, 2), np.int64)
     sets, logs = arrays.empty((64, 4), np.int64), arrays.empty((64, 2), np.float64)
     heap = arrays.empty((64, 1), np.int64)
@@ -66,126 +70,159 @@ def sample_without_replacement(first, last, circuit, rows, seeds, room, labels, 
         root = rows.roots[row]
         state = np.uint64(seeds[row])
         for i in range(widest):
-            marks[i] = -1
-        waiting = linked = known = 0
+            last_excluder[i] = -1
+        heap_size = num_links = num_sets = 0
         if m[root * L + lane] > 0:
             state += np.uint64(0x9E3779B97F4A7C15)
-            sets[0, ITEM], sets[0, AFTER] = root, -1
-            sets[0, TAKEN], sets[0, LEFT_OUT] = -1, -1
+            sets[0, ITEM], sets[0, NEXT_LINK] = root, -1
+            sets[0, CHOSEN_LEAVES], sets[0, EXCLUDED_PRODUCTS] = -1, -1
             logs[0, TIME], logs[0, LOG_P] = _log_exponential(state), 0.0
             heap[0, 0] = 0
-            waiting = known = 1
+            heap_size = num_sets = 1
         for i in range(labels.shape[1]):
-            said = labels[row, i]
-            clear(said)
-            exist[row, i] = waiting > 0
-            if waiting == 0:
+            row_labels = labels[row, i]
+            fill_with_padding(row_labels)
+            valid[row, i] = heap_size > 0
+            if heap_size == 0:
                 continue
-            now = heap[0, 0]
-            waiting -= 1
-            _sink(heap, waiting, heap[waiting, 0], logs)
-            item, after, taken = sets[now, ITEM], sets[now, AFTER], sets[now, TAKEN]
-            left_out, log_p = sets[now, LEFT_OUT], logs[now, LOG_P]
-            time = logs[now, TIME]
+            current = heap[0, 0]
+            heap_size -= 1
+            _sift_down(heap, heap_size, heap[heap_size, 0], logs)
+            item, next_link, chosen_leaves = (
+                sets[current, ITEM],
+                sets[current, NEXT_LINK],
+                sets[current, CHOSEN_LEAVES],
+            )
+            excluded_products, log_p = (
+                sets[current, EXCLUDED_PRODUCTS],
+                logs[current, LOG_P],
+            )
+            time = logs[current, TIME]
             while True:
-                if linked + 4 > len(links):
-                    links = _longer(links)
+                if num_links + 4 > len(links):
+                    links = _copy_to_doubled_length(links)
                 if item > leaves:
-                    link = left_out
+                    link = excluded_products
                     while link >= 0:
-                        marks[links[link, 0]] = now
+                        last_excluder[links[link, 0]] = current
                         link = links[link, 1]
                     state += np.uint64(0x9E3779B97F4A7C15)
-                    chance = uniform(state)
-                    stamp = now if left_out >= 0 else -2
-                    a, b, number, all_m, all_e, rest_m, rest_e, p_m, p_e = _choose(
-                        m, e, lane, L, item, circuit, chance, marks, stamp
+                    u = splitmix64_uniform(state)
+                    stamp = current if excluded_products >= 0 else -2
+                    a, b, number, all_m, all_e, remaining_m, remaining_e, p_m, p_e = (
+                        _sample_remaining_product(
+                            m, e, lane, L, item, circuit, u, last_excluder, stamp
+                        )
                     )
-                    if rest_m > 0:
-                        # what is left waits for its own first arrival
-                        if known == len(sets):
-                            sets, logs = _longer(sets), _longer(logs)
-                            heap = _longer(heap)
-                        links[linked, 0], links[linked, 1] = number, left_out
-                        rest = log_p + _log_ratio(rest_m, rest_e, all_m, all_e)
+                    # the rest of the set enters the heap with its first arrival time
+                    if remaining_m > 0:
+                        if num_sets == len(sets):
+                            sets, logs = (
+                                _copy_to_doubled_length(sets),
+                                _copy_to_doubled_length(logs),
+                            )
+                            heap = _copy_to_doubled_length(heap)
+                        links[num_links, 0], links[num_links, 1] = (
+                            number,
+                            excluded_products,
+                        )
+                        log_remaining = log_p + _log_ratio(
+                            remaining_m, remaining_e, all_m, all_e
+                        )
                         state += np.uint64(0x9E3779B97F4A7C15)
-                        more = _log_exponential(state) - rest
-                        sets[known, ITEM], sets[known, AFTER] = item, after
-                        sets[known, TAKEN], sets[known, LEFT_OUT] = taken, linked
-                        logs[known, TIME] = _log_sum(time, more)
-                        logs[known, LOG_P] = rest
-                        linked += 1
-                        _rise(heap, waiting, known, logs)
-                        waiting += 1
-                        known += 1
+                        waiting_time = _log_exponential(state) - log_remaining
+                        sets[num_sets, ITEM], sets[num_sets, NEXT_LINK] = (
+                            item,
+                            next_link,
+                        )
+                        (
+                            sets[num_sets, CHOSEN_LEAVES],
+                            sets[num_sets, EXCLUDED_PRODUCTS],
+                        ) = (
+                            chosen_leaves,
+                            num_links,
+                        )
+                        logs[num_sets, TIME] = _log_sum(time, waiting_time)
+                        logs[num_sets, LOG_P] = log_remaining
+                        num_links += 1
+                        _sift_up(heap, heap_size, num_sets, logs)
+                        heap_size += 1
+                        num_sets += 1
                     log_p += _log_ratio(p_m, p_e, all_m, all_e)
-                    links[linked, 0], links[linked, 1] = b, after
-                    links[linked + 1, 0], links[linked + 1, 1] = a, linked
-                    after = linked + 1
-                    linked += 2
-                    left_out = -1
+                    links[num_links, 0], links[num_links, 1] = b, next_link
+                    links[num_links + 1, 0], links[num_links + 1, 1] = a, num_links
+                    next_link = num_links + 1
+                    num_links += 2
+                    excluded_products = -1
                 elif item > 0:
-                    links[linked, 0], links[linked, 1] = item, taken
-                    taken = linked
-                    linked += 1
-                if after < 0:
+                    links[num_links, 0], links[num_links, 1] = item, chosen_leaves
+                    chosen_leaves = num_links
+                    num_links += 1
+                if next_link < 0:
                     break
-                item, after = links[after, 0], links[after, 1]
-            while taken >= 0:
-                leaf = links[taken, 0]
+                item, next_link = links[next_link, 0], links[next_link, 1]
+            while chosen_leaves >= 0:
+                leaf = links[chosen_leaves, 0]
                 if circuit.positions[leaf] >= 0:
-                    said[circuit.positions[leaf]] = circuit.values[leaf]
-                taken = links[taken, 1]
+                    row_labels[circuit.positions[leaf]] = circuit.values[leaf]
+                chosen_leaves = links[chosen_leaves, 1]
 
 
 @subroutine
-def _choose(m, e, lane, L, item, circuit, chance, marks, stamp):
-    """Draw a product of an item, by its share of the sum of those not left out.
+def _sample_remaining_product(m, e, lane, L, item, circuit, u, last_excluder, stamp):
+    """Draw a product of an item, proportionally to its term, among those not excluded.
 
-    Returns its factors and number, and as ``m 2^e`` the sum, the sum without it, and it
-    alone.
+    Return its factors and number, and as scaled floats the sum, the sum without it, and
+    its term.
     """
     runs, starts = circuit.runs, circuit.starts
     h = circuit.definition[item]
     all_m, all_e = m[item * L + lane], e[item * L + lane]
     if stamp >= 0:
-        all_m, all_e = _sum_without(m, e, lane, L, h, circuit, marks, stamp, -1)
-    left = chance * all_m
+        all_m, all_e = _sum_of_remaining(
+            m, e, lane, L, h, circuit, last_excluder, stamp, -1
+        )
+    remaining = u * all_m
     a = b = np.intp(0)
     chosen, number, searching = -1, 0, True
     p_m = p_e = 0.0
     for r in range(starts[h], starts[h + 1]):
         p, q = np.intp(runs[r, 1]), np.intp(runs[r, 3])
         for _ in range(runs[r, 0]):
-            share = m[p * L + lane] * m[q * L + lane]
-            if searching and share > 0 and marks[number] != stamp:
+            weight = m[p * L + lane] * m[q * L + lane]
+            if searching and weight > 0 and last_excluder[number] != stamp:
                 # if rounding leaves a remainder: the last possible product
                 a, b, chosen = p, q, number
-                p_m, p_e = share, e[p * L + lane] + e[q * L + lane]
-                left -= share * 2.0 ** (p_e - all_e)
-                searching = left >= 0
+                p_m, p_e = weight, e[p * L + lane] + e[q * L + lane]
+                remaining -= weight * 2.0 ** (p_e - all_e)
+                searching = remaining >= 0
             p += runs[r, 2]
             q += runs[r, 4]
             number += 1
-    rest_m, rest_e = _sum_without(m, e, lane, L, h, circuit, marks, stamp, chosen)
-    return a, b, chosen, all_m, all_e, rest_m, rest_e, p_m, p_e
+    remaining_m, remaining_e = _sum_of_remaining(
+        m, e, lane, L, h, circuit, last_excluder, stamp, chosen
+    )
+    return a, b, chosen, all_m, all_e, remaining_m, remaining_e, p_m, p_e
 
 
 @subroutine
-def _sum_without(m, e, lane, L, h, circuit, marks, stamp, chosen):
-    """The sum of products that are neither left out nor chosen; also of tiny ones."""
+def _sum_of_remaining(m, e, lane, L, h, circuit, last_excluder, stamp, chosen):
+    """Sum of the products that are neither excluded nor chosen, as a scaled float.
+
+    The terms are added: subtracting the others would leave nothing of tiny ones.
+    """
     runs, starts = circuit.runs, circuit.starts
     total, top, number = 0.0, 0.0, 0
     for r in range(starts[h], starts[h + 1]):
         p, q = np.intp(runs[r, 1]), np.intp(runs[r, 3])
         for _ in range(runs[r, 0]):
-            share = m[p * L + lane] * m[q * L + lane]
-            if share > 0 and marks[number] != stamp and number != chosen:
+            weight = m[p * L + lane] * m[q * L + lane]
+            if weight > 0 and last_excluder[number] != stamp and number != chosen:
                 scale = e[p * L + lane] + e[q * L + lane]
                 if total == 0.0 or scale > top:
                     total *= 2.0 ** (top - scale) if total > 0.0 else 0.0
                     top = scale
-                total += share * 2.0 ** (scale - top)
+                total += weight * 2.0 ** (scale - top)
             p += runs[r, 2]
             q += runs[r, 4]
             number += 1
@@ -194,24 +231,27 @@ def _sum_without(m, e, lane, L, h, circuit, marks, stamp, chosen):
 
 @subroutine(optimise=False)
 def _log_ratio(a, a_e, b, b_e):
+    """Logarithm of ``(a 2^a_e) / (b 2^b_e)``."""
     return math.log(a / b) + (a_e - b_e) * LN2
 
 
 @subroutine(optimise=False)
 def _log_exponential(state):
-    """The logarithm of an exponential number of rate 1."""
-    return math.log(-math.log1p(-max(uniform(state), 2.0**-60)))
+    """Logarithm of an exponential variable of rate 1."""
+    # a uniform 0 would have the logarithm -inf
+    return math.log(-math.log1p(-max(splitmix64_uniform(state), 2.0**-60)))
 
 
 @subroutine(optimise=False)
 def _log_sum(a, b):
+    """``log(exp(a) + exp(b))``."""
     top = max(a, b)
     return top + math.log1p(math.exp(min(a, b) - top))
 
 
 @subroutine
-def _rise(heap, size, new, logs):
-    """Add a set to a heap of so many, the earliest first."""
+def _sift_up(heap, size, new, logs):
+    """Add a set to a heap of ``size``, ordered by time."""
     i = size
     while i > 0 and logs[heap[(i - 1) // 2, 0], TIME] > logs[new, TIME]:
         heap[i, 0] = heap[(i - 1) // 2, 0]
@@ -220,8 +260,8 @@ def _rise(heap, size, new, logs):
 
 
 @subroutine
-def _sink(heap, size, last, logs):
-    """Put ``last`` in the place of the first of a heap that has so many left."""
+def _sift_down(heap, size, last, logs):
+    """Replace the root by ``last``, in a heap that then has ``size`` sets."""
     i = 0
     while 2 * i + 1 < size:
         child = 2 * i + 1
@@ -236,10 +276,10 @@ def _sink(heap, size, last, logs):
 
 
 @subroutine
-def _longer(x):
-    """A copy with room for twice as many."""
-    found = arrays.empty((2 * len(x), x.shape[1]), x.dtype)
+def _copy_to_doubled_length(x):
+    """Return a copy of twice the length; its second half is not filled."""
+    doubled = arrays.empty((2 * len(x), x.shape[1]), x.dtype)
     for i in range(len(x)):
         for j in range(x.shape[1]):
-            found[i, j] = x[i, j]
-    return found
+            doubled[i, j] = x[i, j]
+    return doubled

@@ -1,7 +1,7 @@
-"""Numbers ``m 2^e``: a mantissa m from 0.7 to 2 and a whole e, two vectors of floats.
+"""Scaled floats ``m 2^e``: a mantissa m from 0.7 to 2 and an integer e, two vectors.
 
-Sums and products of them neither overflow nor underflow, and cost no exponential and no
-logarithm. Zero is m = 0 with an e so low that it counts for nothing.
+Sums and products neither overflow nor underflow, and need no exponential or logarithm.
+Zero is m = 0 with an e so low that its products are 0.
 """
 
 import math
@@ -27,8 +27,8 @@ from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exponent, mantissa
 
 
 @intrinsic
-def constant(typing, like, value):
-    """A float64 number in every lane of a vector like another."""
+def splat_like(typing, like, value):
+    """A float64 number in every lane of a vector of the type of ``like``."""
 
     def code(context, builder, signature, args):
         kind, x = args[0].type, args[1]
@@ -52,6 +52,7 @@ def small_exp(typing, r):
         kind = args[0].type
         terms = [1 / math.factorial(n) for n in range(degree, -1, -1)]
         coefficients = [ir.Constant(kind, [term] * kind.count) for term in terms]
+        # Horner's rule, from the highest degree
         p = coefficients[0]
         for coefficient in coefficients[1:]:
             p = call_intrinsic(builder, "fma", p, args[0], coefficient)
@@ -61,11 +62,11 @@ def small_exp(typing, r):
 
 
 @intrinsic
-def power2(typing, x):
-    """``2^k`` of ``x = k + origin(L)``, k whole; 0 for k below half the least exponent.
+def pow2(typing, x):
+    """``2^k`` of ``x = k + pow2_bias(L)``, k an integer; 0 below half the least k.
 
-    So what is multiplied by it, if no smaller, stays a normal number: denormal ones
-    take a hundred cycles. In so large an x the last bits of the mantissa count ones.
+    Products of the result with larger numbers are then normal: denormal ones cost a
+    hundred cycles. The last bits of so large an x count ones.
     """
     size, bias, *_ = CONSTANTS[x.dtype]
 
@@ -73,38 +74,41 @@ def power2(typing, x):
         kind = args[0].type
         ints = ir.VectorType(ir.IntType(x.dtype.bitwidth), kind.count)
 
-        def every(value, kind=kind):
+        def splat_constant(value, kind=kind):
             return ir.Constant(kind, [value] * kind.count)
 
-        least = every(1.5 * 2**size + bias - bias // 2)
-        above = builder.fcmp_ordered(">", args[0], least)
-        bits = builder.shl(builder.bitcast(args[0], ints), every(size, ints))
-        return builder.select(above, builder.bitcast(bits, kind), every(0.0))
+        min_argument = splat_constant(1.5 * 2**size + bias - bias // 2)
+        is_normal = builder.fcmp_ordered(">", args[0], min_argument)
+        # the integer in the last bits moves into the exponent field
+        bits = builder.shl(builder.bitcast(args[0], ints), splat_constant(size, ints))
+        return builder.select(
+            is_normal, builder.bitcast(bits, kind), splat_constant(0.0)
+        )
 
     return x(x), code
 
 
 @register_jitable
-def origin(L):
-    """What ``power2`` takes for the exponent 0: a large number and the bias."""
+def pow2_bias(L):
+    """Return the argument of ``pow2`` for exponent 0: a large number plus the bias."""
     return 1.5 * 2.0**23 + 127 if L == 16 else 1.5 * 2.0**52 + 1023
 
 
 @register_jitable
-def highest(L):
-    """The largest exponent that a partial sum may have."""
+def max_sum_exponent(L):
+    """Return the largest exponent that a partial sum may have."""
     return 100.0 if L == 16 else 900.0
 
 
 @register_jitable
-def lowest(L):
-    """The exponent of zero: with any other added, lower than all of numbers."""
+def zero_exponent(L):
+    """Return the exponent of zero: added to any other, it is below all numbers'."""
     return -4e6 if L == 16 else -(2.0**56)
 
 
 @register_jitable
-def max_exponent(L):
-    """How far from 0 the exponent of an output may be for all others to be exact.
+def exponent_limit(L):
+    """Return the largest absolute exponent of an output with exact results.
 
     float64 has room for thousands of the largest scores.
     """
@@ -113,70 +117,86 @@ def max_exponent(L):
 
 @register_jitable
 def ln2_high(L):
-    """The number of the float type that is nearest to ln 2."""
+    """Return the float nearest to ln 2."""
     return 0.693147182464599609375 if L == 16 else LN2
 
 
 @register_jitable
-def faintest(L):
+def min_marginal(L):
     """Marginals below this are set to 0: their products might be denormal."""
     return 2.0**-60 if L == 16 else 2.0**-500
 
 
 @register_jitable
-def large(L):
-    """A number so large that the last bits of its mantissa count ones."""
+def integer_rounding_constant(L):
+    """Return a float so large that the last bits of its mantissa count ones.
+
+    Adding and subtracting it rounds to an integer.
+    """
     return 1.5 * 2.0**23 if L == 16 else 1.5 * 2.0**52
 
 
 @subroutine(forceinline=True)
-def enter(m, e, first, last, reach, one, L):
-    """Turn the scores in items ``first`` to ``last`` of m into numbers in m and e.
+def exp_to_scaled(m, e, first, last, largest_exponent_so_far, ones, L):
+    """Replace the scores in items ``first`` to ``last`` of m by exp(score) in m and e.
 
-    Returns the largest absolute exponent so far of each lane, ``reach`` included. -inf
-    becomes zero, and so does NaN, which only padding holds.
+    Return the largest absolute exponent of each lane, at least
+    ``largest_exponent_so_far``.
+    -inf becomes zero, and so does NaN, which only padding holds.
     """
-    zero = one - one
-    most = constant(one, max_exponent(L))
-    least = zero - most
-    low, below = constant(one, lowest(L)), constant(one, -np.inf)
-    whole, rate = constant(one, large(L)), constant(one, 1 / LN2)
+    zero = ones - ones
+    max_exponents = splat_like(ones, exponent_limit(L))
+    min_exponents = zero - max_exponents
+    zero_exponents, neg_inf = (
+        splat_like(ones, zero_exponent(L)),
+        splat_like(ones, -np.inf),
+    )
+    rounding_constant, rate = (
+        splat_like(ones, integer_rounding_constant(L)),
+        splat_like(ones, 1 / LN2),
+    )
     # ln 2 in two parts: the first times k is exact within a fused product and sum
-    high_part = constant(one, -ln2_high(L))
-    low_part = constant(one, ln2_high(L) - LN2 - (0.0 if L == 16 else LN2_ERROR))
+    high_part = splat_like(ones, -ln2_high(L))
+    low_part = splat_like(ones, ln2_high(L) - LN2 - (0.0 if L == 16 else LN2_ERROR))
     for i in range(first * L, last * L, L):
         w = load(m, i)
-        x = minimum(maximum(w, least), most)  # comparisons with NaN are false
+        x = minimum(
+            maximum(w, min_exponents), max_exponents
+        )  # comparisons with NaN are false
         # x = k ln 2 + r, with k whole and |r| at most half of ln 2
-        k = fma(x, rate, whole) - whole
+        k = fma(x, rate, rounding_constant) - rounding_constant
         r = fma(k, low_part, fma(k, high_part, x))
-        some = select_lt(below, w, k, zero)
-        reach = maximum(maximum(some, zero - some), reach)
-        store(m, i, select_lt(below, w, small_exp(r), zero))
-        store(e, i, select_lt(below, w, k, low))
-    return reach
+        finite_k = select_lt(neg_inf, w, k, zero)
+        largest_exponent_so_far = maximum(
+            maximum(finite_k, zero - finite_k), largest_exponent_so_far
+        )
+        store(m, i, select_lt(neg_inf, w, small_exp(r), zero))
+        store(e, i, select_lt(neg_inf, w, k, zero_exponents))
+    return largest_exponent_so_far
 
 
 @subroutine(forceinline=True)
-def put_number(m, e, at, total, top, low):
-    """Store ``total 2^top``: a normal number, or 0."""
+def store_scaled(m, e, offset, total, top, zero_exponents):
+    """Store ``total 2^top`` as a scaled float; ``total`` is a normal number, or 0."""
     zero = total - total
-    store(m, at, select_lt(zero, total, mantissa(total), zero))
-    store(e, at, select_lt(zero, total, top + exponent(total), low))
+    store(m, offset, select_lt(zero, total, mantissa(total), zero))
+    store(e, offset, select_lt(zero, total, top + exponent(total), zero_exponents))
 
 
 if config.DISABLE_JIT:
     # Without the compiler a vector is a numpy array.
 
-    def constant(like, value):
+    def splat_like(like, value):
         """A number in every lane."""
         return np.full_like(like, value)
 
     small_exp = np.exp
 
-    def power2(x):
+    def pow2(x):
         """``2^k``, 0 where k is very low."""
         L = 64 // x.itemsize
-        least = -63 if L == 16 else -511
-        k = x - x.dtype.type(origin(L))
-        return np.where(k > least, np.exp2(np.maximum(k, least)), 0).astype(x.dtype)
+        min_exponent = -63 if L == 16 else -511
+        k = x - x.dtype.type(pow2_bias(L))
+        return np.where(
+            k > min_exponent, np.exp2(np.maximum(k, min_exponent)), 0
+        ).astype(x.dtype)

@@ -1,22 +1,26 @@
-"""Outputs given as the leaves that they use: scores, losses, and whether they exist.
+"""Outputs as lists of the leaves that they use: scores, losses, gradients, validity.
 
-    exact(b, k)  = sum over leaves l of output (b, k) of score(b, l)
+    score(b, k)  = sum over leaves l of output (b, k) of score(b, l)
     target(b, l) = sum over outputs (b, k) that use l of weight(b, k)
 
-The second, for shared leaves summed over b, is the vector-Jacobian product of the
-first. The loss of a row is a maximum, smoothed or not, less the score of its true
-output y. Existence is a pass of ``validation.spread`` with a bit for each output, 64 to
-a word. Leaves are indices: reading U of them costs less than a mask over all leaves.
+The second is the vector-Jacobian product of the first; for shared leaves it is summed
+over b. The loss of a row is a maximum, smoothed or not, less the score of its true
+output y. Validity of outputs is ``validation.propagate_bits`` with a bit for each, 64
+in a word. Leaves are indices: reading U of them costs less than a mask over all leaves.
 """
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.max_product import score_of
-from smoothsp._kernels.circuits.cpu.validation import WORD, needed, spread
+from smoothsp._kernels.circuits.cpu.max_product import leaf_score
+from smoothsp._kernels.circuits.cpu.validation import (
+    WORD,
+    definition_range_of_rows,
+    propagate_bits,
+)
 from smoothsp._kernels.circuits.layout.addresses import (
-    circuit_at,
-    potentials_at,
-    rows_at,
+    load_circuit,
+    load_potential_table,
+    load_row_roots,
 )
 from smoothsp._kernels.circuits.layout.circuit_arrays import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
@@ -28,42 +32,41 @@ from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 
 
 @kernel
-def score_outputs(scores, used, like, exact):
-    """Fill exact[B, K, 2] with the sums of the leaves, from 0, used[B, K, U].
+def score_outputs(scores, used, dtype_like, value_dd):
+    """Fill value_dd[B, K, 2] with double-double sums over the leaves used[B, K, U].
 
-    -1 is none. ``scores`` is a table of potentials of the float type of ``like``; each
-    sum is two numbers.
+    -1 is none. ``scores`` is a table of potentials of the float type of ``dtype_like``.
     """
-    scores = potentials_at(scores)
+    scores = load_potential_table(scores)
     B, K, U = used.shape
     for b in range(B):
         for k in range(K):
-            sum_ = rest = 0.0
+            hi = lo = 0.0
             for u in range(U):
                 if used[b, k, u] >= 0:
-                    score = score_of(scores, B, b, used[b, k, u], like)
-                    sum_, rest = add(sum_, rest, score)
-            exact[b, k, 0], exact[b, k, 1] = normalise(sum_, rest)
+                    score = leaf_score(scores, B, b, used[b, k, u], dtype_like)
+                    hi, lo = add(hi, lo, score)
+            value_dd[b, k, 0], value_dd[b, k, 1] = normalise(hi, lo)
 
 
 @kernel
 def add_weights_to_leaves(weights, used, table):
-    """Add weights[B, K] up over the leaves used[B, K, U], in the targets of a table.
+    """Add weights[B, K] to the leaves used[B, K, U], at the targets of a table.
 
-    Targets are of the float type of the weights; those of all rows are ``[width]`` of
-    float64.
+    Targets have the float type of the weights; targets of shared leaves are float64
+    ``[width]``.
     """
-    table = potentials_at(table)
+    table = load_potential_table(table)
     B, K, _ = used.shape
     for b in range(B):
         for k in range(K):
-            _add(weights[b, k], used[b, k], b, B, table, weights)
+            _add_to_targets(weights[b, k], used[b, k], b, B, table, weights)
 
 
 @subroutine
-def _add(weight, used, b, B, table, like):
+def _add_to_targets(weight, used, b, B, table, like):
     """Add a weight to the targets of the leaves used[U] by row b."""
-    wide = arrays.empty(0, np.float64)
+    float64_like = arrays.empty(0, np.float64)
     for u in range(len(used)):
         leaf = np.intp(used[u])
         if leaf < 0:
@@ -74,7 +77,8 @@ def _add(weight, used, b, B, table, like):
                 if table[t, TARGET] == 0:
                     break
                 if table[t, SHARED]:
-                    carray(table[t, TARGET], (width,), wide)[leaf] += weight
+                    # sums over all rows: float64, so that a large batch loses no digits
+                    carray(table[t, TARGET], (width,), float64_like)[leaf] += weight
                 else:
                     flat = carray(table[t, TARGET], (B * width,), like)
                     flat[b * width + leaf] += weight
@@ -83,27 +87,29 @@ def _add(weight, used, b, B, table, like):
 
 
 @kernel
-def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
-    """Fill value[B] with how far ``maxima`` are above the scores of outputs y.
+def row_smoothed_hinges(
+    potential_table, like, sizes, addresses, smoothing, weight, out
+):
+    """Fill value[B], the smoothed maximum of the ``best`` outputs less the score of y.
 
-    ``smoothing`` are mu, K and ``never_negative`` of ``smoothed_hinge``, which fills
-    u[B, M] and exact[B]. ``total[1]`` is the sum of the values, each times the
-    ``weight`` and weights[B]. ``first`` and ``own[B]`` are the first of maxima and the
-    score.
+    ``smoothing`` are (mu, K, never_negative) of ``smoothed_hinge``, which fills u[B, M]
+    and exact[B]. ``total_loss[1]`` is the sum of the values, times ``weight`` and
+    weights[B]. ``first`` and ``row_score`` are the first maximum and the score of y.
 
     Parameters
     ----------
     scores
         A table of potentials of the float type of ``like``.
     sizes
-        B, M and U: of rows, of maxima, and of leaves that y uses.
+        (B, M, U): numbers of rows, of maxima, and of leaves that y uses.
     addresses
-        Addresses of maxima[B, M, 2], two numbers each, -inf for none, of the leaves
-        [B, U] of y, and of weights, 0 for ones.
+        Of double-double maxima [B, M, 2], -inf for none, of the leaves [B, U] of y, and
+        of weights, 0 for ones.
     out
-        Addresses of value and total, of the type of ``like``, u, exact, first and own.
+        Addresses of value and total_loss, of the type of ``like``, u, exact, first and
+        row_score.
     """
-    scores = potentials_at(scores)
+    potential_table = load_potential_table(potential_table)
     B, M, U = sizes
     best, y = (
         carray(addresses[0], (B, M, 2), np.float64),
@@ -111,37 +117,40 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
     )
     value, total_loss = carray(out[0], (B,), like), carray(out[1], (1,), like)
     u, exact = carray(out[2], (B, M), np.float64), carray(out[3], (B,), np.bool_)
-    first, own = carray(out[4], (B,), np.float64), carray(out[5], (B,), np.float64)
+    first, row_score = (
+        carray(out[4], (B,), np.float64),
+        carray(out[5], (B,), np.float64),
+    )
     mu, K, never_negative = smoothing
-    z, all_ = arrays.empty(M), 0.0
+    z, total = arrays.empty(M), 0.0
     for b in range(B):
-        sum_ = rest = 0.0
+        hi = lo = 0.0
         for i in range(U):
             if y[b, i] >= 0:
-                sum_, rest = add(sum_, rest, score_of(scores, B, b, y[b, i], like))
-        sum_, rest = normalise(sum_, rest)
-        given = best[b], sum_, rest, mu, K, never_negative, z, u[b]
-        loss, exact[b] = smoothed_hinge(*given)
+                hi, lo = add(hi, lo, leaf_score(potential_table, B, b, y[b, i], like))
+        hi, lo = normalise(hi, lo)
+        hinge_args = best[b], hi, lo, mu, K, never_negative, z, u[b]
+        loss, exact[b] = smoothed_hinge(*hinge_args)
         value[b] = loss
-        first[b], own[b] = best[b, 0, 0], sum_
-        factor = weight
+        first[b], row_score[b] = best[b, 0, 0], hi
+        row_weight = weight
         if addresses[2] != 0:
-            factor *= carray(addresses[2], (B,), np.float64)[b]
-        if factor != 0:
-            all_ += factor * loss
-    total_loss[0] = all_
+            row_weight *= carray(addresses[2], (B,), np.float64)[b]
+        if row_weight != 0:
+            total += row_weight * loss
+    total_loss[0] = total
 
 
 @kernel
-def row_losses_gradient(table, like, kind, sizes, addresses, weight):
+def row_smoothed_hinges_gradient(table, like, kind, sizes, addresses, weight):
     """Add ``sum_k u_k phi(y_k) - phi(y)`` of weighted rows to the targets of a table.
 
-    ``sizes`` are B, M, U, N and W; ``addresses`` the addresses of u[B, W], filled by
-    ``row_losses``, of the leaves [B, M, U] of the outputs y_k, integers as in ``kind``,
-    of those of y, [B, N] of int64, and of weights[B], 0 for ones. Targets are of the
-    float type of ``like``, those of all rows of float64.
+    ``sizes`` are (B, M, U, N, W). ``addresses`` are those of u[B, W], filled by
+    ``row_smoothed_hinges``; of the leaves [B, M, U] of the outputs y_k, like ``kind``;
+    of the leaves of y, int64 [B, N]; and of weights[B], 0 for ones. Targets have the
+    float type of ``like``, those of shared leaves are float64.
     """
-    table = potentials_at(table)
+    table = load_potential_table(table)
     B, M, U, N, W = sizes
     u, y = (
         carray(addresses[0], (B, W), np.float64),
@@ -149,24 +158,24 @@ def row_losses_gradient(table, like, kind, sizes, addresses, weight):
     )
     best = carray(addresses[1], (B, M, U), kind)
     for b in range(B):
-        own = weight
+        row_weight = weight
         if addresses[3] != 0:
-            own *= carray(addresses[3], (B,), np.float64)[b]
-        if own == 0:
+            row_weight *= carray(addresses[3], (B,), np.float64)[b]
+        if row_weight == 0:
             continue
         for k in range(M):
             if u[b, k] != 0:
-                _add(own * u[b, k], best[b, k], b, B, table, like)
-        _add(-own, y[b], b, B, table, like)
+                _add_to_targets(row_weight * u[b, k], best[b, k], b, B, table, like)
+        _add_to_targets(-row_weight, y[b], b, B, table, like)
 
 
 @kernel
 def add_hamming_costs(sizes, addresses, like, scale):
-    """Fill augmented[B, W] with main and ``scale`` for each part that y does not use.
+    """Fill augmented[B, W] with main, plus ``scale`` for each part that y does not use.
 
-    ``sizes`` are B, W and U; ``addresses`` the addresses of main, of read[B, W], which
-    parts count, 0 if all do, of the entries [B, U] that y uses, counted on beyond main,
-    -1 for none, and of augmented.
+    ``sizes`` are (B, W, U). ``addresses`` are those of main; of is_read[B, W], the
+    parts that count, 0 if all do; of the entries [B, U] that y uses, -1 for none, where
+    entries beyond W are not main's; and of augmented.
     """
     B, W, U = sizes
     main, augmented = (
@@ -178,9 +187,9 @@ def add_hamming_costs(sizes, addresses, like, scale):
         for i in range(W):
             augmented[b, i] = main[b, i] + scale
         if addresses[1] != 0:
-            read = carray(addresses[1] + b * W, (W,), np.bool_)
+            is_read = carray(addresses[1] + b * W, (W,), np.bool_)
             for i in range(W):
-                if not read[i]:
+                if not is_read[i]:
                     augmented[b, i] = main[b, i]
         for u in range(U):
             if 0 <= y[b, u] < W:
@@ -188,47 +197,47 @@ def add_hamming_costs(sizes, addresses, like, scale):
 
 
 @kernel
-def leaves_from_labels(circuit, rows, sizes, addresses, whole, like, scale):
-    """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
+def leaves_from_labels(circuit, rows, sizes, addresses, is_complete, like, scale):
+    """Fill used[B, K, N] with the leaves that set labels[B, K, N], -1 for none.
 
-    ``kept`` are the labels, -1 where a row has none. Where main[B, W] has an address,
-    ``augmented`` becomes main, of the float type of ``like``, and ``scale`` times the
-    Hamming cost of each leaf: 1 for a leaf that sets a label otherwise.
+    ``row_labels`` are the labels, -1 where a row has none. If main[B, W] has an
+    address, ``augmented`` becomes main plus ``scale`` times the Hamming cost of each
+    leaf: 1 for a leaf that sets another label.
 
     Parameters
     ----------
     sizes
-        K, N, V, W and how many rows ``real`` and ``read`` have: 1 if all are alike.
+        (K, N, V, W, num_real_rows): the last is 1 if all rows share ``is_real``.
     addresses
-        Addresses of labels, of real[B, N], whether a row has a label, of
-        leaf_of[N, V], the leaf of each value of a label, of kept and used, of
-        read[B, P], whether a row reads a leaf, of main and of augmented.
-    whole
-        Whether the leaves are all that an output uses. Then the answer is
-        ``first_missing`` of them, else -1.
+        Of labels; of is_real[B, N], whether a row has a label; of leaf_of[N, V], the
+        leaf of each value of a label; of row_labels and used; of is_read[B, P], whether
+        a row reads a leaf; of main and of augmented.
+    is_complete
+        Whether the leaves are all that an output uses. Then return
+        ``first_infeasible_output`` of them, otherwise -1.
     """
-    edges, roots = circuit_at(circuit), rows_at(rows).roots
-    B, (K, N, V, W, alone) = len(roots), sizes
-    labels, kept = (
+    edges, roots = load_circuit(circuit), load_row_roots(rows).roots
+    B, (K, N, V, W, num_real_rows) = len(roots), sizes
+    labels, row_labels = (
         carray(addresses[0], (B, K, N), np.int64),
         carray(addresses[3], (B, K, N), np.int64),
     )
-    real, leaf_of = (
-        carray(addresses[1], (alone, N), np.bool_),
+    is_real, leaf_of = (
+        carray(addresses[1], (num_real_rows, N), np.bool_),
         carray(addresses[2], (N, V), np.int64),
     )
     used = carray(addresses[4], (B, K, N), np.int64)
     for b in range(B):
-        row = 0 if alone == 1 else b
+        row = 0 if num_real_rows == 1 else b
         for k in range(K):
             for i in range(N):
-                label = labels[b, k, i] if real[row, i] else -1
-                kept[b, k, i] = label
+                label = labels[b, k, i] if is_real[row, i] else -1
+                row_labels[b, k, i] = label
                 used[b, k, i] = leaf_of[i, label] if 0 <= label < V else -1
     if addresses[6] != 0:
-        read = carray(
+        is_read = carray(
             addresses[5],
-            (alone, edges.num_row_leaves + edges.num_shared_leaves),
+            (num_real_rows, edges.num_row_leaves + edges.num_shared_leaves),
             np.bool_,
         )
         main, augmented = (
@@ -236,63 +245,69 @@ def leaves_from_labels(circuit, rows, sizes, addresses, whole, like, scale):
             carray(addresses[7], (B, W), like),
         )
         for b in range(B):
-            row = 0 if alone == 1 else b
+            row = 0 if num_real_rows == 1 else b
             for leaf in range(W):
                 i = edges.positions[1 + leaf]
-                wrong = i >= 0 and read[row, leaf]
-                if wrong and kept[b, 0, i] != edges.values[1 + leaf]:
+                is_wrong = i >= 0 and is_read[row, leaf]
+                if is_wrong and row_labels[b, 0, i] != edges.values[1 + leaf]:
                     augmented[b, leaf] = main[b, leaf] + scale
                 else:
                     augmented[b, leaf] = main[b, leaf]
-    return _first_missing(edges, roots, used) if whole else -1
+    return _first_infeasible_output(edges, roots, used) if is_complete else -1
 
 
 @kernel
 def first_infeasible_output(circuit, rows, used):
-    """``b K + k`` of the first output used[B, K, U] without a derivation, or -1."""
-    return _first_missing(circuit_at(circuit), rows_at(rows).roots, used)
+    """Return ``b K + k`` of the first used[B, K, U] without a derivation, or -1."""
+    return _first_infeasible_output(
+        load_circuit(circuit), load_row_roots(rows).roots, used
+    )
 
 
 @subroutine
-def _first_missing(circuit, roots, used):
-    """As ``first_missing``: an output has a derivation if its leaves make the root.
+def _first_infeasible_output(circuit, roots, used):
+    """Return the first output whose leaves derive no root, or -1.
 
-    Bit i of ``words[item]`` says whether output i of the word has all leaves of some
-    derivation of the item. An output with a leaf beyond the last does not exist.
+    Bit i of ``bit_sets[item]`` is set if output i of the word has all leaves of some
+    derivation of the item. An output with a leaf beyond the last is infeasible.
     """
     B, K, U = used.shape
-    words = arrays.empty(circuit.num_items, np.uint64)
+    bit_sets = arrays.empty(circuit.num_items, np.uint64)
     for begin in range(0, B * K, WORD):
         size = min(WORD, B * K - begin)
-        low, high = needed(circuit, roots, begin // K, (begin + size - 1) // K + 1)
-        words[0] = ~np.uint64(0)
+        low, high = definition_range_of_rows(
+            circuit, roots, begin // K, (begin + size - 1) // K + 1
+        )
+        bit_sets[0] = ~np.uint64(0)
         leaves = circuit.num_row_leaves + circuit.num_shared_leaves
-        words[1 : 1 + leaves] = 0
-        none = np.uint64(0)
+        # the word of the empty product has all bits, leaves only those of their outputs
+        bit_sets[1 : 1 + leaves] = 0
+        out_of_range = np.uint64(0)
         for i in range(size):
             b, k = divmod(begin + i, K)
             bit = np.uint64(1) << np.uint64(i)
             for u in range(U):
                 if used[b, k, u] >= leaves:
-                    none |= bit
+                    out_of_range |= bit
                 elif used[b, k, u] >= 0:
-                    words[1 + used[b, k, u]] |= bit
-        spread(circuit, low, high, words)
+                    bit_sets[1 + used[b, k, u]] |= bit
+        propagate_bits(circuit, low, high, bit_sets)
         for i in range(size):
             b = (begin + i) // K
             bit = np.uint64(1) << np.uint64(i)
-            if words[roots[b]] & ~none & bit == 0:
+            if bit_sets[roots[b]] & ~out_of_range & bit == 0:
                 return begin + i
     return -1
 
 
 @kernel
 def labels_of_complete_trees(sizes, addresses):
-    """Fill labels[B, K, n, n] with those of y, all -1 where y is no tree by number.
+    """Fill labels[B, K, n, n] with y, or -1 throughout if y cannot be a tree.
 
-    A tree over N words has ``2 N - 1`` spans; of so many that make a tree, none is left
-    over. Only spans of the first ``lengths[b]`` words are counted. ``sizes`` are B, K
-    and n, ``addresses`` those of y, lengths and labels, all of int64.
+    A tree over N words has ``2 N - 1`` spans. If exactly that number of spans contains
+    a tree, the tree uses them all. Only spans of the first ``lengths[b]`` words are
+    counted. ``sizes`` are (B, K, n), ``addresses`` those of y, lengths and labels,
+    int64.
     """
     B, K, n = sizes
     y, labels = (
@@ -303,11 +318,11 @@ def labels_of_complete_trees(sizes, addresses):
     for b in range(B):
         N = lengths[b]
         for k in range(K):
-            several = 0
+            num_spans = 0
             for i in range(N):
                 for j in range(i, N):
-                    several += y[b, k, i, j] >= 0
-            right = several == max(2 * N - 1, 0)
+                    num_spans += y[b, k, i, j] >= 0
+            is_complete = num_spans == max(2 * N - 1, 0)
             for i in range(n):
                 for j in range(n):
-                    labels[b, k, i, j] = y[b, k, i, j] if right else -1
+                    labels[b, k, i, j] = y[b, k, i, j] if is_complete else -1

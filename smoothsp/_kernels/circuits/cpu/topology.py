@@ -1,8 +1,8 @@
-"""How a circuit is stored: products as runs, what each item needs, a good order.
+"""Topology of circuits: products as runs, tiles, properties of items, and an order.
 
 A run is (count, a, step_a, b, step_b): the products of items ``a + e step_a`` and
-``b + e step_b``. Dynamic programmes have long ones. Inner loops then advance two
-addresses by constants, and read no index for a product.
+``b + e step_b``. Dynamic programmes have long runs. Inner loops then advance two
+addresses by constants, and read no index per product.
 """
 
 import numpy as np
@@ -15,18 +15,18 @@ from smoothsp._kernels.vectors import arrays
 
 @kernel
 def compress_into_runs(starts, left, right, counts, runs):
-    """Fill counts[H] and runs[., 5] with the products left[e] times right[e].
+    """Fill counts[H] and runs[., 5] with the products of ``left[e]`` and ``right[e]``.
 
-    Definition h has those from ``starts[h]`` to ``starts[h + 1]``.
-    A run goes on while both factors advance by the same steps; -1 is no product.
-    Returns how many runs there are: ``runs`` may be too short, and is filled as far as
-    it goes.
+    Definition h has the products ``starts[h]`` to ``starts[h + 1]``; -1 is none. A run
+    continues while both factors advance by the same steps. Return the number of runs;
+    ``runs`` may be shorter, and is then filled to its end.
     """
-    found = 0
+    num_runs = 0
     for h in range(len(counts)):
         last = starts[h + 1]
-        before = found
+        first_run = num_runs
         count = a = b = step_a = step_b = last_a = last_b = 0
+        # e = last is no product: it closes the last run
         for e in range(starts[h], last + 1):
             # e = last is no product: it closes the last run
             p = left[e] if e < last else -1
@@ -35,36 +35,37 @@ def compress_into_runs(starts, left, right, counts, runs):
                 continue
             if count == 1 and e < last:
                 step_a, step_b = p - a, q - b
-            follows = count > 0 and p == last_a + step_a and q == last_b + step_b
-            if e < last and follows:
+            is_continued = count > 0 and p == last_a + step_a and q == last_b + step_b
+            if e < last and is_continued:
                 count += 1
             else:
                 if count > 0:
-                    if found < len(runs):
+                    if num_runs < len(runs):
                         if count == 1:
                             step_a = step_b = 0
+                        # a right factor of step 0 stays in a register of the inner loop
                         if step_a == 0:
                             # a right factor of step 0 stays in a register
                             a, step_a, b, step_b = b, step_b, a, step_a
-                        runs[found, 0] = count
-                        runs[found, 1], runs[found, 2] = a, step_a
-                        runs[found, 3], runs[found, 4] = b, step_b
-                    found += 1
+                        runs[num_runs, 0] = count
+                        runs[num_runs, 1], runs[num_runs, 2] = a, step_a
+                        runs[num_runs, 3], runs[num_runs, 4] = b, step_b
+                    num_runs += 1
                 count, a, b = 1, p, q
             last_a, last_b = p, q
-        counts[h] = found - before
-    return found
+        counts[h] = num_runs - first_run
+    return num_runs
 
 
 @kernel
-def find_tiles(calls, starts, runs, tiles):
+def mark_tiles_and_swap_factors(calls, starts, runs, tiles):
     """Fill tiles[H], and swap factors where that makes a tile.
 
-    The definitions of a tile have one run each, equally long, and one common factor. It
-    becomes the left one, and a loop over the tile loads it once.
+    The definitions of a tile have one run each, of equal length, and a common factor.
+    This becomes the left one, which a loop over the tile loads once.
 
-    Definitions of one call, by its number ``calls[H]``, do not need each other; others
-    may, even if they have factors in common: ``x[t] = sum_d w[d] x[t - d]``.
+    Definitions of the same call, by its number ``calls[H]``, do not depend on each
+    other. Others may, even with common factors: ``x[t] = sum over d of w[d] x[t - d]``.
     """
     H = len(tiles)
     h = 0
@@ -72,7 +73,7 @@ def find_tiles(calls, starts, runs, tiles):
         tiles[h] = 1
         side = -1
         if h + TILE <= H and calls[h] == calls[h + TILE - 1]:
-            side = _side(starts, runs, h)
+            side = _shared_factor_column_of_tile(starts, runs, h)
         if side < 0:
             h += 1
             continue
@@ -87,43 +88,43 @@ def find_tiles(calls, starts, runs, tiles):
 
 
 @subroutine
-def _side(starts, runs, h):
-    """The column of the factors that definitions from h on have in common, or -1."""
-    if starts[h + TILE] - starts[h] != TILE:
+def _shared_factor_column_of_tile(starts, runs, first_definition):
+    """Return the column of the factor that a tile of definitions shares, or -1."""
+    if starts[first_definition + TILE] - starts[first_definition] != TILE:
         return -1
     for side in (1, 3):
-        alike = True
+        is_equal = True
         for i in range(TILE):
-            r, first = starts[h + i], starts[h]
-            alike = alike and starts[h + i + 1] - r == 1
-            alike = alike and runs[r, 0] == runs[first, 0] > 1
+            r, first = starts[first_definition + i], starts[first_definition]
+            is_equal = is_equal and starts[first_definition + i + 1] - r == 1
+            is_equal = is_equal and runs[r, 0] == runs[first, 0] > 1
             for column in (side, side + 1):
-                alike = alike and runs[r, column] == runs[first, column]
+                is_equal = is_equal and runs[r, column] == runs[first, column]
             # the steps of the other factors are not 0, nor are those of the common ones
-            alike = alike and runs[r, 2] != 0 and runs[r, 4] != 0
-        if alike:
+            is_equal = is_equal and runs[r, 2] != 0 and runs[r, 4] != 0
+        if is_equal:
             return side
     return -1
 
 
 @kernel
-def depth_first_order(starts, runs, tiles, place, roots, order):
-    """Fill ``order`` with the definitions that roots need, the first root's first.
+def depth_first_order(starts, runs, tiles, definition, roots, order):
+    """Fill ``order`` with the definitions below the roots, the first root's first.
 
-    A definition comes right after the last of those that it needs, which are then in
-    the cache; and a short row needs a prefix only. Returns how many there are.
+    A definition follows the last of those it depends on, whose results are then in the
+    cache. A short row needs only a prefix. Return the number of definitions.
 
-    The search is depth first. At the first definition h of a tile, ``run[h]`` and
-    ``edge[h]`` say where it goes on: at which run, and at twice the number of the
-    product in it, plus 1 for the right factor.
+    The search is depth first, with an explicit stack. At the first definition h of a
+    tile, ``run[h]`` and ``edge[h]`` are where it continues: the run, and twice the
+    number of the product in it, plus 1 for the right factor.
     """
     H = len(tiles)
-    seen = arrays.zeros(H, np.bool_)
+    visited = arrays.zeros(H, np.bool_)
     stack = arrays.empty(H + 1, np.int32)
     run, edge = arrays.empty(H, np.int32), arrays.zeros(H, np.int32)
-    done = 0
+    num_done = 0
     for root in roots:
-        top = _push(place[root], starts, tiles, seen, run, stack, 0)
+        top = _push_tile(definition[root], starts, tiles, visited, run, stack, 0)
         while top > 0:
             h = stack[top - 1]
             size = max(tiles[h], 1)
@@ -138,66 +139,78 @@ def depth_first_order(starts, runs, tiles, place, roots, order):
                 column = 1 + 2 * (edge[h] & 1)
                 edge[h] += 1
                 item = runs[r, column] + e * runs[r, column + 1]
-                top = _push(place[item], starts, tiles, seen, run, stack, top)
+                top = _push_tile(
+                    definition[item], starts, tiles, visited, run, stack, top
+                )
             if top == before:
                 top -= 1
                 for i in range(size):
-                    order[done] = h + i
-                    done += 1
-    return done
+                    order[num_done] = h + i
+                    num_done += 1
+    return num_done
 
 
 @subroutine
-def _push(h, starts, tiles, seen, run, stack, top):
-    """Push the tile of a definition on the stack, unless it was there before."""
+def _push_tile(h, starts, tiles, visited, run, stack, top):
+    """Push the tile of a definition on the stack, unless it was visited."""
     if h < 0:
         return top
     while tiles[h] == 0:
         h -= 1
-    if seen[h]:
+    if visited[h]:
         return top
-    seen[h] = True
+    visited[h] = True
     run[h] = starts[h]
     stack[top] = h
     return top + 1
 
 
 @kernel
-def item_properties(leaves, heads, starts, runs, tiles, place, since, uses, levels):
-    """Fill what each item needs, as in ``Edges``, and ``levels``, its depth.
+def item_properties(
+    leaves, heads, starts, runs, tiles, definition, first_definition, max_leaves, levels
+):
+    """Fill the properties of items in ``CircuitArrays``, and ``levels``, their depths.
 
     With h the definition of item i, and over its products (a, b), in order,
 
-        since(i)  = min(h, since(a), since(b))
-        uses(i)   = max of uses(a) + uses(b) where neither is -1, else -1
-        levels(i) = 1 + max(levels(a), levels(b))
+        first_definition(i) = min(h, first_definition(a), first_definition(b))
+        max_leaves(i)       = max of max_leaves(a) + max_leaves(b), or -1
+        levels(i)           = 1 + max(levels(a), levels(b))
+
+    where max_leaves skips products with a factor of -1.
     """
-    place[:] = -1
-    since[:] = len(heads)
-    uses[:] = -1
+    definition[:] = -1
+    first_definition[:] = len(heads)
+    max_leaves[:] = -1
     levels[:] = 0
-    uses[0] = 0
-    uses[1 : 1 + leaves] = 1
+    max_leaves[0] = 0
+    max_leaves[1 : 1 + leaves] = 1
     for h in range(len(heads)):
         item = heads[h]
-        place[item] = h
-        first, most, level = h, -1, 0
+        definition[item] = h
+        first, max_leaves_of_item, level = h, -1, 0
         for r in range(starts[h], starts[h + 1]):
             a, b = runs[r, 1], runs[r, 3]
             for _ in range(runs[r, 0]):
-                first = min(first, since[a], since[b])
+                first = min(first, first_definition[a], first_definition[b])
                 level = max(level, levels[a], levels[b])
-                if uses[a] >= 0 and uses[b] >= 0:
-                    most = max(most, uses[a] + uses[b])
+                if max_leaves[a] >= 0 and max_leaves[b] >= 0:
+                    max_leaves_of_item = max(
+                        max_leaves_of_item, max_leaves[a] + max_leaves[b]
+                    )
                 a += runs[r, 2]
                 b += runs[r, 4]
-        since[item], uses[item], levels[item] = first, most, level + 1
+        first_definition[item], max_leaves[item], levels[item] = (
+            first,
+            max_leaves_of_item,
+            level + 1,
+        )
         if h + 1 == len(heads) or tiles[h + 1] != 0:
-            # a tile is computed as a whole: what one definition needs, all of it need
+            # a tile is computed as a whole, with the definitions that any of it needs
             tile = h
             while tiles[tile] == 0:
                 tile -= 1
             for i in range(tile, h):
-                first = min(first, since[heads[i]])
+                first = min(first, first_definition[heads[i]])
             for i in range(tile, h + 1):
-                since[heads[i]] = first
+                first_definition[heads[i]] = first

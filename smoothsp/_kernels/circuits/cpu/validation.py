@@ -1,18 +1,20 @@
-"""Which outputs are possible, and which leaves are read: bits, 64 rows to a word.
+"""Feasibility of rows and reachability of leaves, as bit sets of 64 rows per word.
 
-    possible(i) = OR over products (a, b) of i of possible(a) AND possible(b)
-    read(a)     = OR over products (a, b) of items i of read(i)
+    possible(i)  = OR over products (a, b) of i of possible(a) AND possible(b)
+    reachable(a) = OR over products (a, b) of items i of reachable(i)
 
-The first visits definitions in order, from the leaves whose scores are above -inf. The
-second visits them in reverse, from the roots, by products of which both factors have an
-output. Bit r of an item's word belongs to row r, so that a product costs 64 rows one
-AND and one OR.
+The first visits definitions in order, from leaves with finite scores. The second visits
+them in reverse, from the roots, through products whose factors both have an output. Bit
+r of an item's word belongs to row r: a product costs one AND and one OR for 64 rows.
 """
 
 import numpy as np
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_at
+from smoothsp._kernels.circuits.layout.addresses import (
+    load_circuit,
+    load_potential_table,
+)
 from smoothsp._kernels.circuits.layout.circuit_arrays import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
@@ -23,82 +25,82 @@ WORD = 64
 
 @kernel
 def first_infeasible_row(circuit, roots, table, like):
-    """The first row without an output whose scores are above -inf; -1 if all have one.
+    """Return the first row without an output of finite score, -1 if all rows have one.
 
-    ``table`` is one of potentials of the float type of ``like``.
+    ``table`` is a table of potentials of the float type of ``like``.
     """
-    circuit, table = circuit_at(circuit), potentials_at(table)
+    circuit, table = load_circuit(circuit), load_potential_table(table)
     B = len(roots)
-    words = arrays.empty(circuit.num_items, np.uint64)
+    bit_sets = arrays.empty(circuit.num_items, np.uint64)
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
-        low, high = needed(circuit, roots, begin, begin + rows)
-        words[0] = ~np.uint64(0)
+        low, high = definition_range_of_rows(circuit, roots, begin, begin + rows)
+        bit_sets[0] = ~np.uint64(0)
         first = 1
         for t in range(len(table)):
             width = table[t, WIDTH]
-            every = 1 if table[t, SHARED] else B
-            scores = carray(table[t, ADDRESS], (every * width,), like)
+            num_rows = 1 if table[t, SHARED] else B
+            scores = carray(table[t, ADDRESS], (num_rows * width,), like)
             if table[t, SHARED]:
                 for leaf in range(width):
                     allowed = scores[leaf] > -np.inf
-                    words[first + leaf] = ~np.uint64(0) if allowed else np.uint64(0)
+                    bit_sets[first + leaf] = ~np.uint64(0) if allowed else np.uint64(0)
             else:
-                row_words = words[first : first + width]
-                row_words[:] = 0
+                row_bits = bit_sets[first : first + width]
+                row_bits[:] = 0
                 # row by row, so that a vector holds neighbouring leaves
                 for lane in range(rows):
-                    add_row(scores, (begin + lane) * width, lane, row_words)
+                    add_row_bits(scores, (begin + lane) * width, lane, row_bits)
             first += width
-        spread(circuit, low, high, words)
+        propagate_bits(circuit, low, high, bit_sets)
         for lane in range(rows):
             bit = np.uint64(1) << np.uint64(lane)
-            if words[roots[begin + lane]] & bit == 0:
+            if bit_sets[roots[begin + lane]] & bit == 0:
                 return begin + lane
     return -1
 
 
 @register_jitable
-def add_row(scores, start, lane, words):
-    """Set the bit of a row in the words of the leaves that it may use."""
+def add_row_bits(scores, start, lane, bit_sets):
+    """Set the bit of a row in the words of its leaves with finite scores."""
     bit = np.uint64(1) << np.uint64(lane)
-    for leaf in range(len(words)):
-        words[leaf] |= bit if scores[start + leaf] > -np.inf else np.uint64(0)
+    for leaf in range(len(bit_sets)):
+        bit_sets[leaf] |= bit if scores[start + leaf] > -np.inf else np.uint64(0)
 
 
 @register_jitable
-def spread(circuit, low, high, words):
-    """Fill the bits of items from definition ``low`` to ``high``.
+def propagate_bits(circuit, low, high, bit_sets):
+    """Fill the words of the items of definitions ``low`` to ``high``.
 
-    An item has those that both factors of one of its products have.
+    A bit is set if both factors of some product have it.
     """
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     for h in range(low, high):
-        any_of = np.uint64(0)
+        bits = np.uint64(0)
         for r in range(starts[h], starts[h + 1]):
             a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
             for _ in range(runs[r, 0]):
-                any_of |= words[a] & words[b]
+                bits |= bit_sets[a] & bit_sets[b]
                 a += runs[r, 2]
                 b += runs[r, 4]
-        words[heads[h]] = any_of
+        bit_sets[heads[h]] = bits
 
 
 @kernel
-def reachable_leaves(circuit, roots, answer):
-    """Fill answer[B, P + Q]: whether the root of a row can reach the leaf."""
-    circuit = circuit_at(circuit)
-    B, leaves = answer.shape
-    words = arrays.empty(circuit.num_items, np.uint64)
+def reachable_leaves(circuit, roots, is_reachable):
+    """Fill is_reachable[B, P + Q]: whether the root of a row can reach the leaf."""
+    circuit = load_circuit(circuit)
+    B, leaves = is_reachable.shape
+    bit_sets = arrays.empty(circuit.num_items, np.uint64)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
-        words[:] = 0
-        low, high = needed(circuit, roots, begin, begin + rows)
+        bit_sets[:] = 0
+        low, high = definition_range_of_rows(circuit, roots, begin, begin + rows)
         for lane in range(rows):
-            words[roots[begin + lane]] |= np.uint64(1) << np.uint64(lane)
+            bit_sets[roots[begin + lane]] |= np.uint64(1) << np.uint64(lane)
         for h in range(high - 1, low - 1, -1):
-            word = words[heads[h]]
+            word = bit_sets[heads[h]]
             if word == 0:
                 continue
             for r in range(starts[h], starts[h + 1]):
@@ -106,19 +108,19 @@ def reachable_leaves(circuit, roots, answer):
                 for _ in range(runs[r, 0]):
                     # a product with an impossible factor is not followed
                     if circuit.max_leaves[a] >= 0 and circuit.max_leaves[b] >= 0:
-                        words[a] |= word
-                        words[b] |= word
+                        bit_sets[a] |= word
+                        bit_sets[b] |= word
                     a += runs[r, 2]
                     b += runs[r, 4]
         for lane in range(rows):
             bit = np.uint64(1) << np.uint64(lane)
             for leaf in range(leaves):
-                answer[begin + lane, leaf] = words[1 + leaf] & bit != 0
+                is_reachable[begin + lane, leaf] = bit_sets[1 + leaf] & bit != 0
 
 
 @register_jitable
-def needed(circuit, roots, first, last):
-    """The definitions that rows ``first`` to ``last`` need, as a range."""
+def definition_range_of_rows(circuit, roots, first, last):
+    """Return the range of definitions below the roots of rows ``first`` to ``last``."""
     low, high = len(circuit.heads), 0
     for b in range(first, last):
         high = max(high, circuit.definition[roots[b]] + 1)

@@ -1,1 +1,1 @@
-"""Circuits in Triton: ``tiles`` says how a program evaluates one."""
+"""Circuits in Triton; ``tiles`` describes how a program evaluates one."""

@@ -1,1 +1,1 @@
-"""What a compiled loop reads of a circuit, and where."""
+"""Memory layouts of circuits, for compiled loops and for devices."""

@@ -1,6 +1,6 @@
-"""Circuits and rows as tables of numbers and addresses, and back in compiled code.
+"""Tables of the addresses of circuits and rows, and their records in compiled code.
 
-To take the arrays of a circuit one by one costs a call more than a small batch does.
+Passing the arrays of a circuit one by one costs a call more than a small batch takes.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from smoothsp._kernels.vectors.arrays import carray
 
 
 def address_table(fields: CircuitArrays | RowRoots) -> NDArray[np.int64]:
-    """A row for each field: a number and 0, or the address of an array and its length.
+    """Return a row for each field: (number, 0), or (address, length) of an array.
 
-    The caller keeps the arrays alive.
+    The caller must keep the arrays alive.
     """
     rows: list[tuple[Any, int]] = []
     for x in fields:
@@ -30,40 +30,42 @@ def address_table(fields: CircuitArrays | RowRoots) -> NDArray[np.int64]:
 
 
 @subroutine(optimise=False)
-def circuit_at(table):
-    """The ``Edges`` of which ``table`` has the addresses."""
+def load_circuit(table):
+    """Return the ``CircuitArrays`` whose addresses are in ``table``."""
+    # the fields by position, since compiled code cannot loop over unlike types
     runs = carray(table[5, 0], (table[5, 1], 5), np.int32)
     return CircuitArrays(
         table[0, 0],
         table[1, 0],
         table[2, 0],
-        _integers(table, 3),
-        _integers(table, 4),
+        _int32_field(table, 3),
+        _int32_field(table, 4),
         runs,
-        _integers(table, 6),
-        _integers(table, 7),
-        _integers(table, 8),
-        _integers(table, 9),
+        _int32_field(table, 6),
+        _int32_field(table, 7),
+        _int32_field(table, 8),
+        _int32_field(table, 9),
         table[10, 0],
-        _integers(table, 11),
-        _integers(table, 12),
+        _int32_field(table, 11),
+        _int32_field(table, 12),
     )
 
 
 @subroutine(optimise=False)
-def rows_at(table):
-    """The ``Rows`` of which ``table`` has the addresses."""
+def load_row_roots(table):
+    """Return the ``RowRoots`` whose addresses are in ``table``."""
     order = carray(table[0, 0], (table[0, 1],), np.int64)
     return RowRoots(order, carray(table[1, 0], (table[1, 1],), np.int64))
 
 
 @subroutine(optimise=False)
-def potentials_at(table):
-    """The table of potentials, as ``lanes`` has it, at an address with so many rows."""
+def load_potential_table(table):
+    """Return the table of potentials of ``cpu.lanes`` at (address, number of rows)."""
     address, rows = table
     return carray(address, (rows, 4), np.int64)
 
 
 @subroutine(optimise=False)
-def _integers(table, field):
+def _int32_field(table, field):
+    """Return one int32 array of a circuit."""
     return carray(table[field, 0], (table[field, 1],), np.int32)

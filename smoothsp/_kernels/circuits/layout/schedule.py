@@ -1,4 +1,4 @@
-"""What programs on a device read of a circuit: definitions by level, and uses."""
+"""Schedules of circuits on devices: definitions by level, and uses of items."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,11 @@ from torch import Tensor
 
 
 class Schedule(NamedTuple):
-    """Items, each a sum over products or over uses, in levels: int32 tensors.
+    """Items in levels, each a sum over products or over uses; int32 tensors.
 
-    A level is items that do not need each other: ``heads[levels[l]:levels[l + 1]]``
-    need those of levels before l. Item ``heads[h]`` has the runs ``starts[h]`` to
-    ``starts[h + 1]``. A run is ``count`` pairs of items, ``a + i * step_a`` and
-    ``b + i * step_b`` for i from 0: five integers.
+    The items of a level do not depend on each other:
+    ``heads[levels[l]:levels[l + 1]]`` depend on levels before l. Item ``heads[h]`` has
+    the runs ``starts[h]`` to ``starts[h + 1]``, as in ``CircuitArrays``.
     """
 
     levels: Tensor  # [levels + 1]
@@ -21,26 +20,26 @@ class Schedule(NamedTuple):
 
 
 class DeviceCircuit(NamedTuple):
-    """A circuit on a device. Item 0 is the empty product, then come the leaves.
+    """A circuit on a device. Item 0 is the empty product; the leaves follow.
 
-    ``upwards`` has the definitions, of which those of depth d are level d - 1, and
-    their products. ``downwards`` has all items but the empty product, of which those of
-    depth d are level ``deepest - d``, and their uses: the item that is defined, and the
-    other factor.
+    ``inside_schedule`` has the definitions and their products; items of depth d are
+    level d - 1. ``outside_schedule`` has all items but the empty product and their
+    uses; items of depth d are level ``max_depth - d``. A use is a defined item and the
+    factor beside this one.
     """
 
     num_items: int
     max_depth: int
     inside_schedule: Schedule
     outside_schedule: Schedule
-    depths: Tensor  # [items] int32: how many definitions deep, 0 of leaves
-    max_leaves: Tensor  # [items] int32: the most leaves that one product uses
-    positions: Tensor  # [1 + leaves] int32: which label a leaf sets, -1 for none
-    values: Tensor  # [1 + leaves] int32: to what
+    depths: Tensor  # [items] int32: the number of nested definitions, 0 of leaves
+    max_leaves: Tensor  # [items] int32: the most leaves of one product
+    positions: Tensor  # [1 + leaves] int32: the position that a leaf labels, or -1
+    values: Tensor  # [1 + leaves] int32: the label
 
 
 class DeviceRowRoots(NamedTuple):
-    """The rows of a batch on a device, in the order in which programs take them."""
+    """The rows of a batch on a device, in the order in which programs process them."""
 
-    order: Tensor  # [B] int64: rows with much to do first
-    roots: Tensor  # [B] int64: the items that answer, of row b, not of order[b]
+    order: Tensor  # [B] int64: rows, those with the largest circuits first
+    roots: Tensor  # [B] int64: the root items, of row b, not of order[b]

@@ -55,7 +55,7 @@ SCHEMES = ("primal-smoothing", "dual-smoothing", "decreasing", "dual")
 MU_DECREASE, GAP_TO_ERROR_RATIO = 4.0, 2.0
 # Target gap of relative tolerances: never reached, so that annealing continues.
 MIN_TARGET_GAP = 1e-100
-# argument k of ``smoothed_tangent``
+# Argument k of ``smoothed_tangent``: outputs in the projection of "l2".
 _TANGENT_OUTPUTS = 5
 
 
@@ -80,7 +80,7 @@ class AGM:
         from step to step; for two classes. The last three need a positive ``lam``, and
         the schemes of the dual a problem with ``smoothed_tangent``.
     memory
-        ``"infinite"`` adds up all gradients, ``"one"`` keeps a single divergence.
+        ``"infinite"`` averages all gradients, ``"one"`` keeps a single divergence.
     loss
         ``"hinge"`` for the problem's ``risk``; ``"likelihood"`` for its ``likelihood``,
         which is smooth and is minimised in w.
@@ -212,7 +212,7 @@ class AGM:
             and not (anneal or self.target_gap > MIN_TARGET_GAP)
         ):
             raise ValueError(
-                "mu: expected a number, or anneal=True, where tol is 0 or relative, got"
+                "mu: expected a number, or anneal=True, if tol is 0 or relative, got"
                 " None"
             )
         self.lipschitz = (
@@ -222,12 +222,21 @@ class AGM:
         self.scheme, self.memory, self.loss = scheme, memory, loss
         self.smoothing, self.domain, self.cap = smoothing, domain, cap
         if scheme == "decreasing" and (self.l1 or domain == "simplex"):
-            raise ValueError("scheme: expected another one with l1 or on the simplex")
+            raise ValueError(
+                "scheme: expected a scheme other than 'decreasing' with l1 or on the"
+                " simplex"
+            )
         self.prox, self.anneal = prox, checks.as_bool("anneal", anneal)
         if prox == "data" and (scheme == "decreasing" or smoothing == "entropy"):
-            raise ValueError("prox: expected 'uniform' here, got 'data'")
+            raise ValueError(
+                "prox: expected 'uniform' with scheme='decreasing' or"
+                " smoothing='entropy', got 'data'"
+            )
         if self.anneal and (scheme != "primal-smoothing" or loss != "hinge"):
-            raise ValueError("anneal: expected False but for smoothing in the primal")
+            raise ValueError(
+                "anneal: expected False unless scheme='primal-smoothing' and"
+                " loss='hinge', got True"
+            )
         self.certify_every = checks.as_positive_int("certify_every", certify_every)
 
     def solve(
@@ -303,18 +312,21 @@ class _AGMRun(Solver):
         self.smoothing = settings.smoothing or default_smoothing
         self.best_primal, self.dual = math.inf, -math.inf
         self.best_w = self._initial_weights()
-        self.iteration = self._new_iteration(self.best_w)
+        self.iteration = self._start_method(self.best_w)
 
     def _initial_weights(self) -> Floats:
         if self.settings.domain == "simplex":
             return np.full(self.size, 1 / self.size)
         return np.zeros(self.size)
 
-    def _new_iteration(self, w: Floats) -> Iteration:
+    def _start_method(self, w: Floats) -> Iteration:
         raise NotImplementedError
 
-    def _spectral_curvature(self) -> float | None:
-        """Curvature of the risk times mu by power iteration, for two classes alone."""
+    def _curvature_unless_adaptive(self) -> float | None:
+        """Curvature of the binary risk times mu, by power iteration; None if adaptive.
+
+        The Hessian of the smoothed hinge is at most ``X^T diag(c) X / mu``.
+        """
         if self.settings.adaptive:
             return None
         problem = self.problem.problem
@@ -387,19 +399,25 @@ class _PrimalRun(_AGMRun):
         self.mu = self.last_mu = 0.0
         super().__init__(settings, problem, penalty)
 
-    def _new_iteration(self, w: Floats) -> Iteration:
+    def _start_method(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
         self.f: Likelihood | SmoothedRisk = Likelihood(problem)
         if settings.loss == "hinge":
             if not self.mu:
                 D = max(problem.diameter(self.smoothing), 1e-300)
+                # mu = eps / (2 D): smoothing by mu D takes half of the gap, eq. (57).
                 self.last_mu = settings.mu or settings.target_gap / (2 * D)
+                # At the largest mu, the error mu D is a quarter of the initial risk.
                 max_mu = float(problem.risk(w)[0]) / (4 * D)
                 self.mu = max(max_mu if settings.anneal else 0.0, self.last_mu)
             self.f = SmoothedRisk(problem, self.mu, self.smoothing)
         start_point = self.penalty.at(w)
         L = settings.lipschitz
-        if L is None and (curvature_bound := self._spectral_curvature()) and self.mu:
+        if (
+            L is None
+            and (curvature_bound := self._curvature_unless_adaptive())
+            and self.mu
+        ):
             # The same bound holds for both smoothings.
             L = curvature_bound / self.mu
         L = L or estimate_curvature(self.f, w)
@@ -415,7 +433,7 @@ class _PrimalRun(_AGMRun):
         ):
             raise ValueError("start: expected positive weights that sum to 1")
         self.best_w = w
-        self.iteration = self._new_iteration(w)
+        self.iteration = self._start_method(w)
 
     def _update_bounds(self) -> None:
         x = self.iteration.x
@@ -440,8 +458,9 @@ class _PrimalRun(_AGMRun):
         certificate = super().certify()
         error = self.mu * self.problem.diameter(self.smoothing) if self.mu else 0.0
         if self.mu > self.last_mu and certificate[2] <= GAP_TO_ERROR_RATIO * error:
+            # The iterate starts a new method: sums of tangents belong to one mu.
             self.mu = max(self.mu / MU_DECREASE, self.last_mu)
-            self.iteration = self._new_iteration(self.iteration.x)
+            self.iteration = self._start_method(self.iteration.x)
         return certificate
 
     def state(self) -> State:
@@ -451,7 +470,7 @@ class _PrimalRun(_AGMRun):
         mu, last = (float(x) for x in state["mu"])
         if mu != self.mu:
             self.mu, self.last_mu = mu, last
-            self.iteration = self._new_iteration(self.best_w)
+            self.iteration = self._start_method(self.best_w)
         super().load(state)
 
 
@@ -467,7 +486,7 @@ class _DualRun(_AGMRun):
             )
         super().__init__(settings, problem, penalty)
 
-    def _new_iteration(self, w: Floats) -> Iteration:
+    def _start_method(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
         has_more_outputs = getattr(problem, "has_more_outputs", None)
         if (
@@ -478,8 +497,7 @@ class _DualRun(_AGMRun):
             raise ValueError(
                 "smoothing: expected 'entropy' for a dual scheme where an example has"
                 f" more than {_TANGENT_OUTPUTS} outputs, got 'l2', whose tangents have"
-                f" the best {_TANGENT_OUTPUTS} alone; or take"
-                " scheme='primal-smoothing'"
+                f" only the best {_TANGENT_OUTPUTS}; or use scheme='primal-smoothing'"
             )
         mu = 0.0
         if settings.scheme == "dual-smoothing":
@@ -492,11 +510,13 @@ class _DualRun(_AGMRun):
         start_point = points.solve(
             np.append(np.zeros(self.size), 1 / large_weight), 1.0, 0.0
         )
+        # |a|^2 / lambda at the start is a scale of the curvature |A|^2 / lambda of the
+        # dual.
         guess = float(start_point.x[:-1] @ start_point.x[:-1]) / max(
             settings.lam, 1e-300
         )
         L = settings.lipschitz
-        if L is None and (curvature_bound := self._spectral_curvature()):
+        if L is None and (curvature_bound := self._curvature_unless_adaptive()):
             L = curvature_bound / settings.lam
         L = L or max(guess, 1e-6 / settings.lam)
         return self._make_method(self.f, points, start_point, L, settings.adaptive)
@@ -511,5 +531,5 @@ class _DualRun(_AGMRun):
         self.dual = max(self.dual, -self.f.value(x))
 
     def begin(self, start: Any) -> None:
-        """Raise an error for given weights, which are averages of dual variables."""
+        """Raise an error: weights do not determine dual variables to start from."""
         raise ValueError("start: expected None for a dual scheme")

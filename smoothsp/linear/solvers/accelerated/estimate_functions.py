@@ -49,11 +49,11 @@ class Smooth(Protocol):
 
 
 class Model(NamedTuple):
-    r"""An average of tangents, :math:`\langle G, x \rangle + c`, which lies below f.
+    r"""Average of tangents of f, a lower model :math:`\langle G, x \rangle + c`.
 
-    With f that is l1-strongly convex each has a divergence too: their average is
-    :math:`l_1 (d(x) - \langle B, x \rangle + e)` more. With ``offset`` in place of c
-    it lies below what f approximates.
+    If f is l1-strongly convex, each tangent gains :math:`l_1` times a divergence. Their
+    average adds :math:`l_1 (d(x) - \langle B, x \rangle + e)`. With ``offset`` in place
+    of c the model bounds the function that f approximates from below.
     """
 
     G: Floats
@@ -85,15 +85,15 @@ class Iteration:
     Parameters
     ----------
     f, simple
-        The two parts of J.
+        Smooth and simple part of J.
     start
-        In the domain of the simple term.
+        Point in the domain of the simple term.
     lipschitz
-        L, or where its trials begin.
+        L, or the first value tried.
     adaptive
-        Whether to try L.
-    strong
-        How strongly convex f is with regard to d: l1.
+        Whether to search for L.
+    strong_convexity
+        Strong convexity l1 of f relative to d.
     """
 
     k = evaluations = 0
@@ -120,10 +120,11 @@ class Iteration:
         self.has_stalled = False
 
     def step(self) -> None:
-        """One iteration: x, z and the model of the next k."""
+        """Compute x, z and the model of the next iteration."""
         raise NotImplementedError
 
     def _clamp_lipschitz(self, L: float) -> float:
+        # kappa = L - l1 is a divisor, and L >= l1 holds for every l1-strongly convex f.
         return max(L, self.l1 * (1 + 1e-6), 1e-300)
 
     def _tangent(self, u: Floats) -> tuple[Model, float, Point | None]:
@@ -134,11 +135,12 @@ class Iteration:
         if self.l1 == 0:
             return Model(gradient, c, np.zeros(0), 0.0, offset), value, None
         point = self.simple.at(u)
+        # d(x) - <grad d(u), x> + lift is the divergence D(x, u).
         lift = float(point.mirror @ u) - point.d
         return Model(gradient, c, point.mirror, lift, offset), value, point
 
     def _mix(self, weight: float, z: Point) -> tuple[Floats, float]:
-        """Mixture of x and z, and Psi there, or an upper bound of it."""
+        """Convex combination of x and z, and Psi or its bound by convexity there."""
         x = (1 - weight) * self.x + weight * z.x
         if self.simple.mixes:
             return x, self.simple.at(x).psi
@@ -168,13 +170,14 @@ class Iteration:
         self.has_stalled = True
 
     def lower_bound(self) -> float:
-        r"""A bound below the minimum of J: that of the average of models, and Psi.
+        r"""Lower bound of the minimum of J: the minimum of the model plus Psi.
 
-        :math:`D(\alpha_k)` of theorems 10 and 18, with averaged dual variables, or less
-        where the dual is not linear in what these are averages of.
+        It is :math:`D(\alpha_k)` of theorems 10 and 18 for averaged dual variables, or
+        less if the dual is not linear in the averaged quantities.
         """
         G, _, B, e, offset = self.model
         if self.l1 == 0:
+            # min <G, x> + Psi(x) = -Psi^*(-G)
             return offset - self.simple.conjugate(-G)
         p = self.l1 * B - G
         maximiser = self.simple.solve(p, self.l1)
@@ -223,7 +226,11 @@ class Iteration:
 
 
 class InfiniteMemory(Iteration):
-    """Algorithms 1 and 2: the model is the sum of all tangents, and D(., start)."""
+    r"""Algorithms 1 and 2: all tangents are averaged.
+
+    z minimises the estimate function
+    :math:`\mathrm{model}(x) + D(x, x_0) / A_k + \Psi(x)`.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -231,7 +238,7 @@ class InfiniteMemory(Iteration):
         self.inverse_weight = math.inf
 
     def step(self) -> None:
-        """One iteration: x, z and the model of the next k."""
+        """Compute x, z and the model of the next iteration."""
         self._search_lipschitz(self._try_step)
         self.k += 1
 
@@ -250,6 +257,7 @@ class InfiniteMemory(Iteration):
             p = p + self.l1 * model.B
         z = self.simple.solve(p, weight)
         x, psi = self._mix(weight_of_tangent, z)
+        # Minimum of the estimate function at z; J(x) must not exceed it.
         terms = [inverse * divergence(z, self.prox_centre), z.psi]
         terms += [float(model.G @ z.x), model.c]
         if self.l1:
@@ -266,6 +274,8 @@ class InfiniteMemory(Iteration):
         kappa = L - self.l1
         if self.k == 0:
             return math.inf, 1.0, kappa
+        # ``ratio`` is the positive root of kappa r^2 - 2 half r - (1 / A + lam) = 0:
+        # the largest a / A for which the proof bounds J(x) by the estimate function.
         half = (self.inverse_weight + self.lam + self.l1 + self.mixture_l2) / 2
         root = math.sqrt(half * half + kappa * (self.inverse_weight + self.lam))
         ratio = (half + root) / kappa
@@ -296,7 +306,11 @@ class InfiniteMemory(Iteration):
 
 
 class OneMemory(Iteration):
-    """Algorithms 3 and 4: the model is one divergence ``c D(., z)`` and a number."""
+    r"""Algorithms 3 and 4: one divergence replaces the past tangents.
+
+    The estimate function is :math:`e + c D(x, z)`, with ``estimate`` e and
+    ``divergence_weight`` c.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -305,7 +319,7 @@ class OneMemory(Iteration):
         self.first_weight = 1.0
 
     def step(self) -> None:
-        """One iteration: x, z and the model of the next k."""
+        """Compute x, z and the model of the next iteration."""
         self._search_lipschitz(self._try_first_step if self.k == 0 else self._try_step)
         self.k += 1
 
@@ -330,12 +344,14 @@ class OneMemory(Iteration):
         l1, c = self.l1, self.divergence_weight
         half = (c - self.mixture_l2 - l1) / 2
         root = math.sqrt(half * half + (L + self.mixture_l2) * c)
-        # the positive root, without cancellation
+        # Positive root of (L + l2) a^2 + 2 half a - c = 0. Of the two equal forms, each
+        # branch takes the one without cancellation.
         a = c / (half + root) if half > 0 else (root - half) / (L + self.mixture_l2)
         a = min(a, 1.0)
         t1, t2, t3 = (1 - a) * c, l1 * a, self.mixture_l2 * a * (1 - a)
         t = t1 + t2 + t3
         x_weight, z_weight = t - (t1 + t2) * a, t1 * a
+        # These weights of x and z cancel the linear terms of the proof.
         u = (x_weight * self.x + z_weight * self.z.x) / (t - t2 * a)
         tangent, value, tangent_point = self._tangent(u)
         weight = t1 + a * l1

@@ -27,7 +27,7 @@ def largest_eigenvalue(
         Length of the vector.
     tol
         Relative change at which to stop.
-    most
+    max_products
         Maximum number of products.
     seed
         Seed of the first vector.
@@ -65,6 +65,7 @@ def estimate_curvature(f: Any, x: Floats) -> float:
     norm = float(np.linalg.norm(gradient))
     if not norm > 0:
         return 1.0
+    # Finite difference of gradients: a step of 1e-4 relative to w balances rounding.
     step = 1e-4 * (1 + float(np.linalg.norm(x))) / norm
     _, gradient_at_step, _ = f.value_and_gradient(x - step * gradient)
     return max(

@@ -1,4 +1,4 @@
-"""Minimise a smooth and a simple function, both given by the caller."""
+"""Accelerated minimisation of a composite objective f + Psi of the caller."""
 
 import math
 from collections.abc import Callable
@@ -42,8 +42,8 @@ class Minimum:
     >>> from smoothsp.linear.solvers import ElasticNet, minimise_composite
     >>> def squares(w):
     ...     return 0.5 * float((w - 3) @ (w - 3)), w - 3
-    >>> found = minimise_composite(squares, ElasticNet(l1=1.0, l2=1.0), np.zeros(1))
-    >>> found.x.round(3).tolist(), found.converged
+    >>> result = minimise_composite(squares, ElasticNet(l1=1.0, l2=1.0), np.zeros(1))
+    >>> result.x.round(3).tolist(), result.converged
     ([1.0], True)
     """
 
@@ -62,7 +62,7 @@ class Minimum:
 
 
 class Prox:
-    r"""A simple term given by its proximal operator, in the Euclidean geometry.
+    r"""Simple term defined by its proximal operator, with Euclidean distances.
 
     Parameters
     ----------
@@ -71,10 +71,10 @@ class Prox:
     value
         ``value(x)`` is Psi; by default 0, as for projections.
     strong
-        How strongly convex Psi is.
+        Strong convexity of Psi, >= 0.
     conjugate
-        ``conjugate(v)`` is the maximum of ``<v, x> - Psi(x)``: without it there are no
-        lower bounds.
+        ``conjugate(v)`` is the convex conjugate, the maximum of ``<v, x> - Psi(x)``.
+        Without it the lower bound is ``-inf``.
 
     Examples
     --------
@@ -82,9 +82,9 @@ class Prox:
 
     >>> import numpy as np
     >>> box = Prox(lambda v, step: np.clip(v, 0, 1), conjugate=lambda v: v[v > 0].sum())
-    >>> def far(x):
+    >>> def squares(x):
     ...     return 0.5 * float((x - 3) @ (x - 3)), x - 3
-    >>> minimise_composite(far, box, np.zeros(2)).x.tolist()
+    >>> minimise_composite(squares, box, np.zeros(2)).x.tolist()
     [1.0, 1.0]
     """
 
@@ -105,25 +105,29 @@ class Prox:
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
         """Minimise ``near |x|^2 / 2 - <p, x> + step Psi(x)``."""
         if near == 0:
-            # the model has outgrown the distance to the start
+            # 1 / A_k underflowed: avoid 0 / 0, keep the minimiser of the model.
             near = 1e-300 * step
         return self.at(np.asarray(self.prox(p / near, step / near), dtype=np.float64))
 
     def at(self, x: Floats) -> Point:
-        """The point x."""
+        """Return x with d(x) = |x|^2 / 2, whose gradient is x, and Psi(x)."""
         value = 0.0 if self.value is None else float(self.value(x))
         return Point(x, x, float(x @ x) / 2, value)
 
     def conjugate(self, v: Floats) -> float:
-        """The largest ``<v, x> - Psi(x)``."""
+        """Convex conjugate ``max_x <v, x> - Psi(x)``; infinite if unknown."""
         return math.inf if self._conjugate is None else float(self._conjugate(v))
 
 
 class _UserFunction:
+    """Function f of the caller, with checked gradients."""
+
     def __init__(
-        self, slope: ValueAndGradient, value: Callable[[Floats], float] | None
+        self,
+        value_and_gradient: ValueAndGradient,
+        value: Callable[[Floats], float] | None,
     ) -> None:
-        self._value_and_gradient, self._value = slope, value
+        self._value_and_gradient, self._value = value_and_gradient, value
 
     def value(self, x: Floats) -> float:
         result = (
@@ -132,16 +136,20 @@ class _UserFunction:
         return float(result)
 
     def value_and_gradient(self, x: Floats) -> tuple[float, Floats, float]:
-        value, slope = self._value_and_gradient(x)
-        slope = np.asarray(slope, dtype=np.float64)
-        if slope.shape != x.shape:
+        value, gradient = self._value_and_gradient(x)
+        # Recursions over thousands of tangents need float64.
+        gradient = np.asarray(gradient, dtype=np.float64)
+        if gradient.shape != x.shape:
             raise ValueError(
-                f"value_and_gradient: expected a gradient of {x.shape}, got"
-                f" {slope.shape}"
+                f"value_and_gradient: expected a gradient of shape {x.shape}, got"
+                f" {gradient.shape}"
             )
-        if not (math.isfinite(value) and np.isfinite(slope).all()):
-            raise ValueError("value_and_gradient: expected finite numbers, got others")
-        return float(value), slope, float(value) - float(slope @ x)
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
+            raise ValueError(
+                "value_and_gradient: expected finite numbers, got NaN or inf"
+            )
+        # The tangent is <gradient, .> + offset.
+        return float(value), gradient, float(value) - float(gradient @ x)
 
 
 def minimise_composite(
@@ -158,40 +166,42 @@ def minimise_composite(
     max_iterations: int = 1000,
     callback: Callable[[int, float, float], Any] | None = None,
 ) -> Minimum:
-    r"""Nesterov's accelerated gradient methods, by estimate functions.
+    r"""Minimise f + Psi by Nesterov's accelerated gradient methods.
 
     .. math:: \min_x f(x) + \Psi(x)
 
-    for f smooth and Psi simple: one whose sum with a linear function and a prox
-    function d is minimised exactly. The error falls as :math:`4 L D / (k + 1)^2`, and
-    as :math:`(1 + \sqrt{(l_1 + l_2) / 4L})^{-2k}` where the sum is strongly convex.
+    f is smooth and Psi simple: the sum of Psi, a linear function and a prox function d
+    has a minimiser in closed form. The error falls as :math:`4 L D / (k + 1)^2`, and as
+    :math:`(1 + \sqrt{(l_1 + l_2) / 4L})^{-2k}` if f + Psi is strongly convex.
 
     Parameters
     ----------
     value_and_gradient
-        f and its gradient at a ``(size,)`` array.
+        Returns f and its gradient at a ``(size,)`` array.
     simple
-        Psi: :class:`ElasticNet`, :class:`ElasticNetBall`, :class:`CappedSimplex`, whose
-        d is the entropy, :class:`Prox`, or your own with the same methods.
+        Psi: :class:`ElasticNet`, :class:`ElasticNetBall`, :class:`Prox`,
+        :class:`CappedSimplex`, whose d is the negative entropy, or an object with the
+        same methods.
     start
-        ``(size,)``, in the domain of Psi; of :class:`CappedSimplex` inside it.
+        ``(size,)``, in the domain of Psi; in its interior for :class:`CappedSimplex`.
     memory
-        ``"infinite"`` adds up all gradients, ``"one"`` keeps a single divergence.
+        ``"infinite"`` averages all gradients, ``"one"`` keeps a single divergence.
     lipschitz
-        L of the gradient of f in the norm of d: of f, if not adaptive, or where trials
-        of it begin.
+        L, the Lipschitz constant of the gradient of f in the norm of d. With
+        ``adaptive``, the first value tried.
     adaptive
-        Whether to try L, down as well as up, at each iteration.
+        If True, search for L at each iteration, downwards as well as upwards.
     strong
-        How strongly convex f is with regard to d: l1; l2 is that of ``simple``.
+        Strong convexity l1 of f relative to d; l2 is that of ``simple``.
     value
-        f alone, where that is cheaper: what trials ask for.
+        Returns f without its gradient, if that is cheaper; used in the search for L.
     tol
-        The gap to the lower bound at which to stop.
+        Difference between ``value`` and ``bound`` at which to stop.
     max_iterations
-        A budget.
+        Maximum number of iterations.
     callback
-        ``callback(iteration, value, bound)`` after each; what is true stops.
+        ``callback(iteration, value, bound)``, called after each iteration; a true
+        return value stops the run.
 
     Returns
     -------
@@ -200,19 +210,20 @@ def minimise_composite(
     Raises
     ------
     TypeError, ValueError
-        For numbers that are none or not finite, and gradients of another shape.
+        For arguments, values or gradients that are not finite numbers, and for
+        gradients of another shape.
 
     Notes
     -----
-    The bound is the minimum of Psi and the average of the tangents of f, the duality
-    gap of theorems 10 and 18 with averaged dual variables.
+    The bound is the minimum of Psi plus the average of the tangents of f. Its distance
+    to ``value`` is the duality gap of theorems 10 and 18, with averaged dual variables.
 
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
     Accelerated Gradient Methods", algorithms 1 to 4.
 
     Examples
     --------
-    The elastic net:
+    Least squares with the penalty of the elastic net:
 
     >>> import numpy as np
     >>> from smoothsp.linear.solvers import ElasticNet
@@ -220,8 +231,8 @@ def minimise_composite(
     >>> def squares(w):
     ...     r = X @ w - y
     ...     return 0.5 * float(r @ r), X.T @ r
-    >>> found = minimise_composite(squares, ElasticNet(l1=1.0, l2=0.5), np.zeros(3))
-    >>> found.converged, found.x.round(3).tolist()
+    >>> result = minimise_composite(squares, ElasticNet(l1=1.0, l2=0.5), np.zeros(3))
+    >>> result.converged, result.x.round(3).tolist()
     (True, [1.333, 0.0, 0.667])
     """
     checks.require_choice("memory", memory, tuple(MEMORIES))
@@ -238,6 +249,7 @@ def minimise_composite(
         checks.as_nonnegative("strong", strong),
     )
     tol = checks.as_nonnegative("tol", tol)
+    # Neither method is monotone: keep the best iterate and the largest bound.
     best, best_value, bound = x, math.inf, -math.inf
     for k in range(1, checks.as_positive_int("max_iterations", max_iterations) + 1):
         run.step()

@@ -36,9 +36,10 @@ class Pragam:
     lam
         lambda, positive.
     lipschitz
-        L, the Lipschitz constant of the gradient of D. ``"fixed"``: by power iteration,
-        :math:`1.05 \|K\|^2 / \lambda`. ``"adaptive"``: the smallest that keeps the gap
-        excessive, found anew at each step; a trial costs two products. Or a number.
+        L, the Lipschitz constant of the gradient of D. ``"fixed"``:
+        :math:`1.05 \|K\|^2 / \lambda` by power iteration. ``"adaptive"``: searched at
+        each step for the smallest value that keeps the gap excessive; a trial costs two
+        products. Or a number.
     tol
         The gap at which to stop, >= 0.
     certify_every
@@ -134,7 +135,10 @@ class _Iterate(NamedTuple):
 
 
 def _tau(k: int) -> float:
-    """Step weight tau_k = 2 / (k + 3) with fixed L."""
+    """Step weight tau_k = 2 / (k + 3) with fixed L.
+
+    The product of 1 - tau_k gives mu_k = 4 L / ((k + 1) (k + 2)).
+    """
     return 2 / (k + 3)
 
 
@@ -183,6 +187,9 @@ class _PragamRun(Solver):
             L = self.lipschitz
             if L == "fixed":
                 L = self._largest_curvature()
+            # Algorithm 1 from alpha_{-1} = 0, the prox centre: mu_0 = 2 L, and alpha_0
+            # is the projected gradient step. From other points the gap may not be
+            # excessive.
             alpha = problem.project(np.full(n, 1 / L))
             return _Iterate(zero_w, zero_scores, alpha, 2 * L, L, 0, n)
         L, calls = max(float(problem.squares.max()) / lam, self.min_L), 0
@@ -201,6 +208,7 @@ class _PragamRun(Solver):
 
     def _smoothed_duals(self, iterate: _Iterate) -> Floats:
         """Dual variables that attain the smoothed risk at w."""
+        # The invariant P_mu(w) <= D(alpha), tested up to rounding.
         margin_deficits = 1 - self.problem.y * iterate.scores
         return self.problem.project(margin_deficits / iterate.mu)
 
@@ -208,6 +216,7 @@ class _PragamRun(Solver):
         next_mix = iterate.next_mix or self.problem.mix(
             iterate.alpha, iterate.scores, iterate.mu, tau
         )
+        # beta = (1 - tau) alpha + tau alpha_mu(w), and w = w(beta): equation 24.
         beta, w = next_mix[0], next_mix[1] / self.lam
         mu, k = (1 - tau) * iterate.mu, iterate.k + 1
         next_mu_tau = None if self.adaptive else (mu, _tau(k))
@@ -225,7 +234,8 @@ class _PragamRun(Solver):
         while True:
             iterate = iterate._replace(calls=iterate.calls + len(self.problem))
             ratio = iterate.mu / L
-            # Root of tau^2 / (1 - tau) = mu / L, the largest step that keeps the gap.
+            # Root of tau^2 / (1 - tau) = mu / L, the largest step for which the proof
+            # keeps the gap excessive.
             tau = 2 / (1 + math.sqrt(1 + 4 / ratio))
             candidate = self._make_step(iterate, tau, L)
             iterate = iterate._replace(calls=candidate.calls)

@@ -1,10 +1,11 @@
-"""Terms that are simple: each is minimised exactly next to a linear function.
+"""Simple terms of composite objectives, with their prox functions.
 
-Each comes with the prox function d that measures distances,
+The sum of a simple term, a multiple of its prox function d and a linear function has a
+minimiser in closed form. d defines the Bregman divergence
 
-    D(x, y) = d(x) - d(y) - <grad d(y), x - y>,
+    D(x, y) = d(x) - d(y) - <grad d(y), x - y>.
 
-half the squared Euclidean norm, or the negative entropy on the simplex.
+d is half the squared Euclidean norm, or the negative entropy on the simplex.
 """
 
 import math
@@ -21,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 class Point(NamedTuple):
-    """A point, the gradient of d at it, d, and the simple term."""
+    """Point x with ``mirror``, the gradient of d at x, d(x) and Psi(x)."""
 
     x: Floats
     mirror: Floats
@@ -30,14 +31,14 @@ class Point(NamedTuple):
 
 
 class SimpleTerm(Protocol):
-    """A convex function Psi on its domain, and d.
+    """Convex function Psi on its domain, and prox function d.
 
     Attributes
     ----------
     strong
-        How strongly convex Psi is with regard to d: Psi - strong d is convex.
+        Strong convexity of Psi relative to d: Psi - strong d is convex.
     mixes
-        Whether ``at`` answers at mixtures of points, where Psi is known.
+        Whether Psi can be evaluated, by ``at``, at convex combinations of points.
     """
 
     strong: float
@@ -47,10 +48,10 @@ class SimpleTerm(Protocol):
         """Minimise ``near d(x) - <p, x> + step Psi(x)``."""
 
     def at(self, x: Floats) -> Point:
-        """The point x, which is in the domain."""
+        """Return x, a point of the domain, with d, its gradient and Psi."""
 
     def conjugate(self, v: Floats) -> float:
-        """The maximum of ``<v, x> - Psi(x)``; infinite where there is none."""
+        """Convex conjugate ``sup_x <v, x> - Psi(x)``; may be infinite."""
 
 
 class ElasticNet:
@@ -59,7 +60,7 @@ class ElasticNet:
     Parameters
     ----------
     l1, l2
-        At least 0; both 0 is no term at all.
+        At least 0. If both are 0, Psi is 0.
 
     Examples
     --------
@@ -75,13 +76,14 @@ class ElasticNet:
         self.strong = checks.as_nonnegative("l2", l2)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
-        """Soft threshold and shrinkage."""
+        """Minimise ``near d(x) - <p, x> + step Psi(x)``: soft threshold, then scale."""
         threshold = step * self.l1
+        # p - clip(p) is the soft threshold without signs or branches.
         x = p - np.clip(p, -threshold, threshold) if threshold else p
         return self.at(x / (near + step * self.strong))
 
     def at(self, x: Floats) -> Point:
-        """The point x."""
+        """Return x with d(x) = |x|^2 / 2 and Psi(x)."""
         half = float(x @ x) / 2
         norm = float(np.abs(x).sum()) if self.l1 else 0.0
         return Point(x, x, half, self.l1 * norm + self.strong * half)
@@ -95,7 +97,7 @@ class ElasticNet:
 
 
 class ElasticNetBall:
-    r"""The ball :math:`l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2 \le r`, Euclidean.
+    r"""Indicator of :math:`l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2 \le r`, Euclidean.
 
     Parameters
     ----------
@@ -121,24 +123,25 @@ class ElasticNetBall:
         self.radius = checks.as_positive("radius", radius)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
-        """The projection of ``p / near``."""
+        """Project ``p / near`` on the ball."""
         v = torch.from_numpy(p / near)
         return self.at(
             project_elastic_net_ball(v, self.l1, self.l2, self.radius).numpy()
         )
 
     def at(self, x: Floats) -> Point:
-        """The point x."""
+        """Return x with d(x) = |x|^2 / 2."""
         return Point(x, x, float(x @ x) / 2, 0.0)
 
     def conjugate(self, v: Floats) -> float:
-        """The largest product with a point of the ball."""
+        """Support function of the ball: the maximum of ``<v, x>``."""
         magnitudes = np.sort(np.abs(v))[::-1]
         if not magnitudes[0] > 0:
             return 0.0
         if self.l2 == 0:
             return self.radius * float(magnitudes[0]) / self.l1
-        # x = soft(v, t l1) / (t l2); t from the support of the largest entries
+        # x = soft(v, t l1) / (t l2) for a multiplier t. With a support of the k largest
+        # entries, t solves l1 |x|_1 + l2 / 2 |x|^2 = r; the largest consistent k holds.
         sums, count = (
             np.cumsum(magnitudes * magnitudes),
             np.arange(1, len(magnitudes) + 1),
@@ -174,33 +177,36 @@ class CappedSimplex:
 
     mixes = True
 
-    def __init__(
-        self, magnitudes: int, lam: float = 0.0, cap: float = math.inf
-    ) -> None:
-        self.size = checks.as_positive_int("size", magnitudes)
+    def __init__(self, size: int, lam: float = 0.0, cap: float = math.inf) -> None:
+        self.size = checks.as_positive_int("size", size)
         self.strong = checks.as_nonnegative("lam", lam)
-        if not cap * magnitudes >= 1:
-            raise ValueError(f"cap: expected at least 1 / {magnitudes}, got {cap!r}")
+        if not cap * size >= 1:
+            raise ValueError(f"cap: expected at least 1 / {size}, got {cap!r}")
         self.cap = float(cap)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
-        """A softmax with a cap; the prior is uniform, and only shifts p."""
+        """Capped softmax of ``p / (near + step lambda)``.
+
+        The logarithm of the uniform prior shifts all entries of p equally, which does
+        not change the minimiser.
+        """
         logits = torch.from_numpy(p / (near + step * self.strong))
         return self.at(project_capped_simplex_kl(logits, self.cap).numpy())
 
     def at(self, x: Floats) -> Point:
-        """The point x."""
-        # what underflows stays positive, so that it can come back
+        """Return x with the negative entropy d(x) and Psi(x)."""
+        # A logarithm of -inf would keep an underflowed entry at 0 for ever.
         mirror = np.log(np.maximum(x, np.finfo(np.float64).tiny))
         d = float(x @ mirror)
         return Point(x, mirror, d, self.strong * (d + math.log(self.size)))
 
     def conjugate(self, v: Floats) -> float:
-        """The largest ``<v, x> - Psi(x)``."""
+        """Convex conjugate: the maximum of ``<v, x> - Psi(x)`` on the set."""
         if self.strong > 0:
             point = self.solve(v, 0.0)
             return float(v @ point.x) - point.psi
         if self.cap >= 1:
             return float(v.max())
-        left = np.clip(1.0 - self.cap * np.arange(len(v)), 0.0, self.cap)
-        return float(np.sort(v)[::-1] @ left)
+        # Without KL a vertex is optimal: the largest entries are filled up to the cap.
+        vertex = np.clip(1.0 - self.cap * np.arange(len(v)), 0.0, self.cap)
+        return float(np.sort(v)[::-1] @ vertex)

@@ -1,4 +1,4 @@
-"""The hinge of two classes smoothed by as much as each sample needs."""
+"""Binary hinge risk, smoothed per sample in proportion to a scale."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,25 +9,26 @@ from smoothsp.linear.solvers.accelerated.lipschitz import largest_eigenvalue
 
 Floats = NDArray[np.float64]
 
-# Of the mean scale: the least that a sample gets.
+# Smallest scale of a sample, relative to the mean scale.
 MIN_RELATIVE_SCALE = 0.1
 
 
 class ScaledHinge:
-    r"""A ``BinaryProblem`` whose dual variables have a diagonal prox function.
+    r"""Binary problem with a diagonal prox function of its dual variables.
 
     .. math:: d(\alpha) = \tfrac12 \sum_i s_i \frac{\alpha_i^2}{c_i / n}
 
-    The scales s have mean 1, so that D is what it was. They are chosen among three:
-    :math:`|\langle x_i, v \rangle|` for the first eigenvector v, :math:`\|x_i\|`, and
-    1, the one of the smallest Lipschitz constant; no sample gets less than a tenth.
+    The scales s have mean 1, so that the diameter D does not change. Three choices are
+    compared: 1, :math:`\|x_i\|`, and :math:`|\langle x_i, v \rangle|` for the first
+    eigenvector v. The choice with the smallest Lipschitz constant is used. No scale is
+    below a tenth of the mean.
 
     Notes
     -----
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
-    Accelerated Gradient Methods", section 5.6. The first of the three is the paper's
-    rule, which can be hundreds of times worse than 1 where it is not held back; the
-    second, the least and the comparison are not in the paper.
+    Accelerated Gradient Methods", section 5.6, for the scales from the eigenvector.
+    Without a lower limit they can have a Lipschitz constant hundreds of times as large
+    as uniform scales. The limit, the norms and the comparison are not in the paper.
     """
 
     called, smoothing = "X", "l2"
@@ -55,10 +56,11 @@ class ScaledHinge:
 
     def _apply_curvature(self, scales: Floats, v: Floats) -> Floats:
         p = self.problem
-        # labels cancel
+        # X^T diag(c / s) X v: the labels cancel, as y^2 = 1.
         return p.combine(self.bounds / scales * p.y * p.scores(v))
 
     def _first_eigenvector(self) -> Floats:
+        # A random start is almost surely not orthogonal to the first eigenvector.
         v = np.random.default_rng(0).standard_normal(self.num_weights)
         ones = np.ones(len(self))
         for _ in range(6):
@@ -67,33 +69,38 @@ class ScaledHinge:
         return v
 
     def curvature(self, scales: Floats) -> float:
-        """The Lipschitz constant of the smoothed risk, times mu."""
+        """Lipschitz constant of the gradient of the smoothed risk, times mu."""
         return largest_eigenvalue(
             lambda v: self._apply_curvature(scales, v), self.num_weights, tol=1e-2
         )
 
     def diameter(self, smoothing: str = "l2") -> float:
-        """Diameter of the problem: scales have mean 1."""
+        """Diameter of the dual set; it does not depend on scales of mean 1."""
         checks.require_choice("smoothing", smoothing, ("l2",))
         return self.problem.diameter(smoothing)
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The problem's."""
+        """Risk of the problem and a subgradient at w."""
         return self.problem.risk(w)
 
     def scores(self, w: Floats) -> Floats:
-        """The problem's."""
+        """Scores of the problem at w."""
         return self.problem.scores(w)
 
     def smoothed_risk_of_scores(
         self, scores: Floats, mu: float, smoothing: str = "l2"
     ) -> tuple[float, Floats]:
-        """The smoothed risk, and the dual variables that attain it."""
+        r"""Smoothed risk, and the dual variables that attain it.
+
+        :math:`\max_\alpha \langle \alpha, 1 - y \circ s \rangle - \mu d(\alpha)` over
+        the dual set.
+        """
         checks.require_choice("smoothing", smoothing, ("l2",))
         margin_deficits, inverse_scale = (
             1 - self.problem.y * scores,
             self._inverse_scaled_bounds / mu,
         )
+        # Completing the square gives a projection in the metric of d.
         alpha = self.problem.project(
             margin_deficits * inverse_scale, np.sqrt(1 / inverse_scale)
         )
@@ -104,13 +111,13 @@ class ScaledHinge:
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "l2", k: int = 5
     ) -> tuple[float, Floats, float]:
-        """The smoothed risk, its gradient, and the sum of the dual variables."""
+        """Smoothed risk, its gradient, and the offset of a tangent of the risk."""
         value, alpha = self.smoothed_risk_of_scores(self.scores(w), mu, smoothing)
         return value, -self.problem.combine(alpha), float(alpha.sum())
 
 
 def _normalise_scales(rule: Floats, bounds: Floats) -> Floats:
-    """Scales of mean 1, weighted by bounds, none below a fraction of it."""
+    """Scale a rule to mean 1, weighted by the bounds, with a lower limit."""
     mean = float(bounds @ rule) / float(bounds.sum())
     if not mean > 0:
         return np.ones(len(rule))

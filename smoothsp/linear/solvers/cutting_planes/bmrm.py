@@ -112,7 +112,7 @@ class BMRM:
         Parameters
         ----------
         problem
-            A ``BatchProblem``, which answers ``risk(w)``, or any ``LinearProblem``.
+            A ``BatchProblem``, with a method ``risk(w)``, or any ``LinearProblem``.
         start
             A solution, or weights, to take the first tangent at; by default 0.
         resume
@@ -213,6 +213,8 @@ class _BMRMRun(Solver):
         cuts = bundle_state.cuts.add(gradient, value - inner_product - rounding)
         p, offset, spread, length = cuts.average
         squared_norm = float(p @ p)
+        # Dual value of the averaged cut: a lower bound at any feasible weights of the
+        # cuts, so that the quadratic programme need not be solved exactly.
         bound = offset - squared_norm / (2 * lam)
         bound -= _RELATIVE_ROUNDING * (spread + length * math.sqrt(squared_norm) / lam)
         self.bundle_state = _BundleState(

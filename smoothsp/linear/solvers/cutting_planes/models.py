@@ -36,7 +36,7 @@ class Model(Protocol):
     average: CutAverage
 
     def add(self, gradient: Floats, offset: float) -> "Model":
-        """The model with one more cut ``<w, slope> + offset``, minimised.
+        """Return the minimised model with one more cut ``<w, gradient> + offset``.
 
         This model does not change, so that a pass can be discarded. Models returned by
         ``add`` share buffers: only the last one is valid.
@@ -50,7 +50,10 @@ class Model(Protocol):
 
 
 class AllCuts:
-    """The maximum of all cuts, minimised by its dual, a quadratic over the simplex.
+    r"""Maximum of all cuts, minimised in the dual over the simplex.
+
+    .. math:: \max_{\alpha \in \Delta} \langle b, \alpha \rangle
+        - \tfrac{1}{2 \lambda} \|A \alpha\|^2, \qquad w = -A \alpha / \lambda
 
     Cuts with weight 0 for ``drop_after`` rounds are dropped; None keeps all.
 
@@ -76,6 +79,7 @@ class AllCuts:
         t = len(self.slots) + 1
         buffer = self.buffer
         if t > len(buffer.gradients):
+            # Doubling: the cost of copies stays linear in the number of cuts.
             buffer = self._resize_buffer(2 * t)
         slots, new_cuts = np.empty(t, dtype=np.int64), np.empty((t, 3))
         p, results = np.empty(buffer.gradients.shape[1]), np.empty(4)
@@ -154,6 +158,7 @@ class _CutBuffer(NamedTuple):
     @classmethod
     def allocate(cls, cuts: int, size: int) -> "_CutBuffer":
         padded_size = -(-size // LANES) * LANES
+        # Uninitialised rows are never read; ``np.zeros`` would not align them.
         memory = np.empty(cuts * padded_size + LANES)
         first_aligned = -memory.ctypes.data // memory.itemsize % LANES
         gradients = memory[first_aligned : first_aligned + cuts * padded_size].reshape(
@@ -164,15 +169,16 @@ class _CutBuffer(NamedTuple):
 
 
 class AveragedCut:
-    r"""One average of all cuts so far, moved towards the newest by a line search.
+    r"""Weighted average of all cuts, moved towards the newest by exact line search.
 
     .. math:: \eta = \Big[ \frac{\lambda (b_t - \beta) + \langle p, p - a_t \rangle}
         {\|a_t - p\|^2} \Big]_0^1
 
     Notes
     -----
-    The exact maximum of the dual between the two, where the old point was optimal for
-    its cuts: O(features) time and memory. Source: as ``AllCuts``, section 5.
+    :math:`\eta` maximises the dual on the segment from the average :math:`(p, \beta)`
+    to the cut :math:`(a_t, b_t)`. Time and memory are O(features). Source: as
+    ``AllCuts``, section 5.
     """
 
     def __init__(self, lam: float, at: CutAverage | None = None) -> None:
@@ -189,8 +195,10 @@ class AveragedCut:
         difference = gradient - old.p
         squared_distance = float(difference @ difference)
         ascent = self.lam * (offset - old.offset) - float(old.p @ difference)
+        # Compare before dividing: equal cuts have distance 0.
         eta = 1.0 if ascent >= squared_distance else max(ascent / squared_distance, 0.0)
         p = (1 - eta) * old.p + eta * gradient
+        # Rounding errors of averages follow the averages of magnitudes.
         pairs = zip(old[1:], new[1:], strict=True)
         means = ((1 - eta) * x + eta * y for x, y in pairs)
         return AveragedCut(self.lam, CutAverage(p, *means))

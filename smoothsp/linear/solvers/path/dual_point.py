@@ -1,4 +1,4 @@
-"""Dual point of a problem that moves from one lambda to the next."""
+"""Dual variables that are continued from one lambda to the next."""
 
 import dataclasses
 import math
@@ -19,7 +19,8 @@ from smoothsp.linear.problems import LinearProblem
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
-# Lambda at which scores are negligible beside costs: full steps to costliest outputs.
+# Lambda at which scores are negligible beside costs: the oracle returns the costliest
+# outputs, and steps have length 1. A power of two, so that multiplication is exact.
 _HUGE_LAMBDA = 2.0**100
 # Factor of weights at which costs are negligible beside scores.
 _HUGE_SCALE = 2.0**20
@@ -142,13 +143,15 @@ class DualPoint:
     def shrink_duals(self, rho: float, gap_slopes: Floats) -> None:
         """Move to ``rho lambda`` with equal weights; exact gaps stay exact.
 
-        ``g_i <- g_i + (1 - rho) delta_i``
+        ``g_i <- g_i + (1 - rho) delta_i`` with ``delta_i = ell_i - lambda <w_i, w>``
+        (proposition 1).
         """
         engine = self.engine
         engine.shrink_duals(rho)
         gaps = engine.gap_estimates + (1 - rho) * gap_slopes
         engine.gap_estimates[:] = np.maximum(gaps, 0)
         w = engine.w
+        # Only the regulariser of the primal changes, by (1 - rho) lambda / 2 |w|^2.
         self.primal -= (1 - rho) * self.lam / 2 * float(np.dot(w, w))
         self.gap = float(engine.gap_estimates.sum())
         self._set_lambda(rho, self.gap)
@@ -226,17 +229,17 @@ def initial_dual_point(
 ) -> tuple[DualPoint, float, float]:
     """Return a dual point optimal up to ``target_gap`` at lambda^inf and above.
 
-    Also returns lambda^inf, and the lambda of separable examples.
+    Also returns lambda^inf, and the lambda below which single examples are separated.
 
-    All weight on the outputs of largest cost, ``y~_i = argmax_y L_i(y)``, gives with
-    ``psi~ = (1/n) sum_i psi_i(y~_i)`` the weights ``psi~ / lambda``, whose gap is at
-    most
+    Dual variables with all weight on the costliest outputs ``y~_i = argmax_y L_i(y)``
+    have the weights ``psi~ / lambda`` for ``psi~ = (1/n) sum_i psi_i(y~_i)``. Their gap
+    is at most
 
         (||psi~||^2 + (1/n) sum_i theta_i) / lambda,  theta_i = max_y -<psi~, psi_i(y)>.
 
     With bounds psi~ is clipped to them. If psi~ is 0, so is lambda^inf, and weights 0
-    are optimal for all lambda. At the lambda of separable examples each example would
-    be fitted if it shared no features with others.
+    are optimal for all lambda. At the last lambda returned, each example would have
+    hinge 0 if it shared no features with other examples.
 
     Notes
     -----
@@ -252,6 +255,7 @@ def initial_dual_point(
         dual_point.scale_weights(1 / _HUGE_LAMBDA)
         dual_point.compute_certificate()
         return dual_point, 0.0, separable_lambda
+    # The oracle without costs, by a scale at which costs are negligible.
     theta = engine.problem.hinges(_HUGE_SCALE * psi) / _HUGE_SCALE
     dual_point.extra_oracle_calls += n
     # A huge target gap must not give weights whose squares overflow.

@@ -1,10 +1,10 @@
-r"""The regularisation path: weights for every lambda, each certified.
+r"""Regularisation path: certified weights for every lambda.
 
-Breakpoints are solved one after the other, lambda falling, and each two neighbours
-prove what lies between them. Below the last one the dual point is mixed with the gold
-outputs, whose dual value is 0 at lambda = 0. With gap g and mean hinge H, its weights
-have the gap ``g + (1 - rho) (H - g)`` at ``rho lambda``. So they are good for every
-smaller lambda if H is at most eps.
+Breakpoints are solved in order of decreasing lambda. The gaps of two neighbouring
+breakpoints bound the gaps between them. Below the last breakpoint, its dual point is
+mixed with the gold outputs, whose dual value is 0. With gap g and mean hinge H, its
+weights have the gap ``g + (1 - rho) (H - g)`` at ``rho lambda``. They are therefore
+within eps of the minimum for every smaller lambda if H is at most eps.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,16 @@ from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 class RegularisationPath:
     r"""Weights for every :math:`\lambda`, at most eps above the minimum.
 
-    The path begins at a lambda above which one dual point is good enough, and goes
-    down. At each breakpoint block-coordinate Frank-Wolfe lowers the gap to ``kappa
-    eps``. For fixed weights the objective is linear in lambda, and the best dual value
-    is concave. So the gaps of two breakpoints bound all gaps between them. The next
-    breakpoint is about as far as that bound allows.
+    The path begins at a lambda above which a single dual point suffices, and lambda
+    decreases. At each breakpoint block-coordinate Frank-Wolfe reduces the gap to
+    ``kappa eps``. For fixed weights the objective is linear in lambda, and the dual
+    optimum is concave. The gaps of two breakpoints therefore bound all gaps between
+    them. The next breakpoint is about as far as this bound allows.
 
-    The path ends where the mean hinge is at most eps: such weights are good for every
-    smaller lambda. On contradictory data the mean hinge stays above eps. The path then
-    ends where lambda has no further effect (``stop_when_flat``).
+    The path ends where the mean hinge is at most eps: such weights are within eps of
+    the minimum for every smaller lambda. On contradictory data the mean hinge stays
+    above eps. The path then ends where lambda has no further effect
+    (``stop_when_flat``).
 
     Parameters
     ----------
@@ -66,12 +67,13 @@ class RegularisationPath:
 
     Notes
     -----
-    Breakpoints keep their weights, so memory grows with breakpoints times weights.
+    Memory is O(breakpoints times weights).
 
     Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
     Structured SVMs", section 4, proposition 1, algorithms 6 and 7, appendix K for the
-    path without certificates, and appendix H for bounds. The paper goes as far as the
-    dual point of one breakpoint allows. The bound from two breakpoints is ours.
+    path without certificates, and appendix H for bounds. In the paper the dual point of
+    one breakpoint determines the next. The bound from two breakpoints is not in the
+    paper.
 
     Examples
     --------
@@ -122,14 +124,15 @@ class RegularisationPath:
         Parameters
         ----------
         problem
-            What to solve; the gold outputs cost nothing.
+            Problem to solve. Gold outputs must have cost 0.
         resume
-            The ``state`` of a path of the same parameters: goes on from there.
+            The ``state`` of a path with equal parameters; the path is continued.
 
         Returns
         -------
         PathSolution
-            Ctrl-C does not raise once there is a breakpoint: it gives what is reached.
+            After the first breakpoint, Ctrl-C does not raise but returns the path so
+            far.
         """
         run = PathRun(self.settings, problem, resume)
         run.run_loop(self.settings.target_gap)

@@ -73,7 +73,7 @@ class PathRun(PointRun):
                     problem, settings.step_settings, settings.target_gap
                 )
             self.dual_point, self.lam_infinity, self.separable_lambda = initial
-            self._record_point()
+            self._record_and_report_point()
             if not self.lam_infinity:
                 self.complete = True
                 self.status = "complete: weights 0 are optimal for every lambda"
@@ -82,15 +82,15 @@ class PathRun(PointRun):
             with states.open_state(resume) as opened:
                 self.load(opened)
 
-    def _is_exhausted(self) -> bool:
+    def _check_limits(self) -> bool:
         settings = self.path_settings
         if len(self.points) >= settings.max_points:
             self.status = f"max_points = {settings.max_points} breakpoints are reached"
         elif self._lowest_lambda() < settings.smallest:
             self.status = f"lambda is below smallest = {settings.smallest:.3g}"
-        return bool(self.status) or super()._is_exhausted()
+        return bool(self.status) or super()._check_limits()
 
-    def _make_point(self) -> PathPoint | None:
+    def _accept_point(self) -> PathPoint | None:
         dual_point = self.dual_point
         lam, w = dual_point.lam, dual_point.engine.w
         certificate = (
@@ -105,6 +105,7 @@ class PathRun(PointRun):
         else:
             begins, bound = crossing_lambda(self.points[-1], point)
             self._update_log_step(point, bound)
+            # Too far if above eps: solve at a lambda nearer to the last breakpoint.
             if bound > self.path_settings.eps:
                 previous_lambda = self.points[-1].lam
                 nearer_lambda = previous_lambda * math.exp(-self.log_step)
@@ -121,7 +122,7 @@ class PathRun(PointRun):
     def _precision_message(self) -> str:
         dual_point = self.dual_point
         return (
-            f"rounding hides eps = {self.path_settings.eps:.3g} of an objective of"
+            f"rounding exceeds eps = {self.path_settings.eps:.3g} at an objective of"
             f" {dual_point.primal:.3g} at lambda = {dual_point.lam:.3g}"
         )
 
@@ -140,6 +141,7 @@ class PathRun(PointRun):
             max(math.sqrt(allowed_excess / excess), 1 / _MAX_STEP_CHANGE),
             _MAX_STEP_CHANGE,
         )
+        # A rejected breakpoint must be followed by a smaller step.
         if bound > settings.eps:
             change = min(change, 0.8)
         self.log_step = min(change * log_ratio, _MAX_LOG_STEP)
@@ -167,7 +169,9 @@ class PathRun(PointRun):
         slope, slack = float(gap_slopes.sum()), settings.eps - dual_point.gap
         if slope <= slack:
             self.complete = True
-            self.status = "complete: the last weights are good for every smaller lambda"
+            self.status = (
+                "complete: the last weights are within eps for every smaller lambda"
+            )
             return
         if settings.stop_when_flat and self._is_flat(w):
             self.flat = True
@@ -177,6 +181,7 @@ class PathRun(PointRun):
                 f" the minimum at lambda = {_FLAT_RATIO * dual_point.lam:.3g} is within"
                 f" eps of that at {dual_point.lam:.3g}"
             )
+        # Eq. (13): rho at which the gap of the current weights is eps.
         rho = 1 - slack / slope
         rho = min(
             rho, max(math.exp(-self.log_step), settings.smallest / dual_point.lam)
@@ -230,7 +235,7 @@ class PathRun(PointRun):
         )
         self.log_step = float(state["stride"])
         if state["complete"]:
-            self.complete, self.status = True, "complete: there is nothing left to do"
+            self.complete, self.status = True, "complete: the path was finished before"
 
 
 def mean_hinge(point: PathPoint) -> float:
@@ -246,11 +251,12 @@ def dual_chord(above: PathPoint, below: PathPoint, lam: float) -> float:
 
 
 def crossing_lambda(above: PathPoint, below: PathPoint) -> tuple[float, float]:
-    r"""Lambda at which the second breakpoint's weights take over, and the bound.
+    r"""Lambda at which the path switches to the second breakpoint, and the bound.
 
-    Where both have the same objective, or at an end of the interval if one has the
-    smaller one everywhere. The bound is that on the excess of either; elsewhere between
-    the two breakpoints it is at most this or one of their gaps.
+    At this lambda both weights have equal objectives. It is an end of the interval if
+    the objective of one of them is smaller everywhere. The bound holds for the excess
+    of either there. Elsewhere between the breakpoints the excess is at most this bound
+    or one of the two gaps.
 
     Notes
     -----
@@ -261,21 +267,23 @@ def crossing_lambda(above: PathPoint, below: PathPoint) -> tuple[float, float]:
         D_lambda(alpha) = ell(alpha) - ||u(alpha)||^2 / (2 lambda),
 
     jointly concave in alpha and lambda, since ``||u||^2 / lambda`` is jointly convex.
-    So between dual points alpha at lambda and beta at kappa the mixed ones keep D above
-    the chord, and ``P_lambda(w)`` less the chord, linear, bounds the excess of w.
+    Between dual points alpha at lambda and beta at kappa, mixtures therefore have a
+    dual objective above the chord. ``P_lambda(w)`` minus the chord, which is linear in
+    lambda, bounds the excess of w.
     """
     hinges = mean_hinge(below) - mean_hinge(above)
     half_squared_norms = float(np.dot(above.w, above.w) - np.dot(below.w, below.w)) / 2
+    # The largest of both objectives is smallest where they cross.
     lams = [above.lam, below.lam]
     if half_squared_norms and below.lam < hinges / half_squared_norms < above.lam:
         lams.append(hinges / half_squared_norms)
     return min(
-        ((lam, _bound_excess(above, below, lam)) for lam in lams),
+        ((lam, _gap_bound_between(above, below, lam)) for lam in lams),
         key=lambda candidate: candidate[1],
     )
 
 
-def _bound_excess(above: PathPoint, below: PathPoint, lam: float) -> float:
+def _gap_bound_between(above: PathPoint, below: PathPoint, lam: float) -> float:
     objectives = [
         point.primal + (lam - point.lam) / 2 * float(np.dot(point.w, point.w))
         for point in (above, below)

@@ -1,4 +1,4 @@
-"""Weights for every lambda, as a path of weights for some."""
+"""Solutions over lambda: piecewise constant weights of a path, and of a grid."""
 
 import math
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class PathPoint(Resumable):
 
     @property
     def dual(self) -> float:
-        """A bound below the minimum."""
+        """Lower bound of the minimum."""
         return self.primal - self.gap
 
 
@@ -65,18 +65,18 @@ class PathSolution:
     points
         Breakpoints, lambda falling.
     ends_at
-        The smallest lambda that there are weights for; 0 if the path is complete.
+        The smallest lambda with weights; 0 if the path is complete.
     eps
         Upper bound of the suboptimality anywhere on the path.
     lam_infinity
-        Lambda from which upwards the first dual point is good enough.
+        Lambda above which the first dual point has a gap of at most ``kappa eps``.
     complete
         Whether there are weights for every lambda above 0.
     flat
-        True if the path ends because smaller lambda change nothing. The mean hinge then
-        stays above eps, and a tenfold lambda raises the minimum by at most eps. The
-        last weights are probably good for every smaller lambda, but this is not
-        certified below ``ends_at``.
+        True if the path ends because smaller values of lambda have no effect. The mean
+        hinge is then above eps, and a tenfold lambda raises the minimum by at most eps.
+        The last weights are probably near the minimum for every smaller lambda, but
+        this is not certified below ``ends_at``.
     oracle_calls, seconds
         Totals of the whole path.
     status
@@ -117,8 +117,8 @@ class PathSolution:
         Returns
         -------
         ndarray
-            ``(num_weights,)``, float64. Those of a breakpoint; above the first, its
-            weights times its lambda over this one.
+            ``(num_weights,)``, float64. The weights of a breakpoint. Above the first
+            breakpoint, its weights times its lambda divided by ``lam``.
         """
         lam = checks.as_positive("lam", lam)
         if lam < self.ends_at:
@@ -140,11 +140,11 @@ class GridSolution:
     Parameters
     ----------
     points
-        One for each value that was solved, lambda falling.
+        One point for each solved value, in order of decreasing lambda.
     complete
-        Whether all were.
+        Whether all values were solved.
     oracle_calls, seconds
-        What the whole grid took.
+        Totals of the whole grid.
     status
         Reason why it ended, as a sentence.
     state

@@ -169,7 +169,7 @@ def test_forgotten_cuts_do_not_change_the_optimum():
 class _AtLine:
     """Ctrl-C before the n-th line of passes and certificates, by a tracer."""
 
-    INSIDE = ("advance", "_look", "add", "certify")
+    INSIDE = ("advance", "_evaluate", "add", "certify")
 
     def __init__(self, n):
         self.left, self.before = n, sys.gettrace()

@@ -50,7 +50,7 @@ def test_maximum_over_the_simplex(seed):
     Q = A.T @ A * 10.0 ** rng.integers(-3, 4)
     start = rng.dirichlet(np.ones(t)) * (rng.random(t) < 0.7)
     start = start / start.sum() if start.sum() else np.eye(t)[0]
-    a = solved(simplex_qp.maximise, Q, b, start, rng)
+    a = solved(simplex_qp.maximise_over_simplex, Q, b, start, rng)
     assert (a >= 0).all() and a.sum() == pytest.approx(1, abs=1e-12)
     found, best = value(Q, b, a), best_of_supports(Q, b)
     assert found == pytest.approx(best, rel=1e-9, abs=1e-9)
@@ -65,7 +65,7 @@ def test_the_maximum_of_many_is_stationary():
     rng = np.random.default_rng(2)
     A = rng.normal(size=(120, 150)) * 10.0 ** rng.uniform(-4, 0, 150)
     Q, b = A.T @ A, 1e-6 * rng.normal(size=150)
-    a = solved(simplex_qp.maximise, Q, b, np.eye(150)[0], rng)
+    a = solved(simplex_qp.maximise_over_simplex, Q, b, np.eye(150)[0], rng)
     slopes = b - Q @ a
     assert a.min() >= 0 and a.sum() == pytest.approx(1, abs=1e-12)
     assert slopes.max() - a @ slopes <= 1e-12 * Q.max()

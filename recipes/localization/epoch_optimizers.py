@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from localization.optimizers import hinge_of
-from localization.settings import Config, options_of, values
+from localization.optimizers import build_hinge, training_options
+from localization.settings import Config, optimizer_values
 from smoothsp.linear.problems import CallbackProblem
 from smoothsp.linear.solvers import BCFW
 from smoothsp.losses import StructuralHinge
@@ -26,12 +26,14 @@ from smoothsp.run_folder import MODEL, held
 
 def train(config: Config, lists: dict[str, Any]) -> Localiser:
     with held(config.out, config.out / MODEL):
-        prepared = prepare(lists["train"], lists["val"], Options(**options_of(config)))
+        prepared = prepare(
+            lists["train"], lists["val"], Options(**training_options(config))
+        )
         localiser, images = prepared.localiser, prepared.images
-        network, numbers = images.network, values(config)
+        network, numbers = images.network, optimizer_values(config)
         decay = numbers["decay"] / len(images)
-        kind = _bcfw if config.optimizer == "bcfw" else _prox_linear
-        step = kind(images, numbers, decay, config.seed)
+        make_step = _bcfw_step if config.optimizer == "bcfw" else _prox_linear_step
+        step = make_step(images, numbers, decay, config.seed)
         history: list[dict[str, Any]] = []
         best: dict[str, Tensor] = {}
         for epoch in range(1, config.epochs + 1):
@@ -42,7 +44,7 @@ def train(config: Config, lists: dict[str, Any]) -> Localiser:
             row = {"epoch": epoch, **prepared.dev.evaluate()}
             row["objective"] = images.objective(decay)
             row["seconds"] = time.perf_counter() - began
-            if row["iou"] > max((own["iou"] for own in history), default=-1.0):
+            if row["iou"] > max((past["iou"] for past in history), default=-1.0):
                 best = {name: x.clone() for name, x in network.state_dict().items()}
             history.append(row)
             print("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
@@ -53,12 +55,12 @@ def train(config: Config, lists: dict[str, Any]) -> Localiser:
         return localiser
 
 
-def _prox_linear(
+def _prox_linear_step(
     images: SingleObjectImages, numbers: dict[str, Any], decay: float, seed: int
 ) -> Callable[[], Any]:
     """An outer iteration."""
-    hinge, generator = hinge_of(numbers), torch.Generator().manual_seed(seed)
-    own = {"backtrack": None, "generator": generator}
+    hinge, generator = build_hinge(numbers), torch.Generator().manual_seed(seed)
+    inner_options = {"backtrack": None, "generator": generator}
     optimizer = ProxLinear(
         images.network,
         numbers["lr"],
@@ -70,7 +72,7 @@ def _prox_linear(
             CasimirSVRG.const,
             num_batches=len(images),
             warm_start=numbers["warm_start"],
-            **own,
+            **inner_options,
         ),
         generator=generator,
     )
@@ -86,31 +88,31 @@ def _prox_linear(
     return lambda: optimizer.step(closure, list(range(len(images))), objective)
 
 
-def _bcfw(
+def _bcfw_step(
     images: SingleObjectImages, numbers: dict[str, Any], decay: float, seed: int
 ) -> Callable[[], None]:
     """As many steps of ``smoothsp.linear``'s BCFW as images, with averaged weights."""
     scores = images.network
 
-    def worst(i: int, w: np.ndarray) -> tuple[np.ndarray, float, int]:
+    def most_violating(i: int, w: np.ndarray) -> tuple[np.ndarray, float, int]:
         """The most violating box: its cost plus its score."""
-        looks, where = images.features(i)
-        scaled = (looks * scores.scale.cpu()).flatten(1)
-        places = (where - scores.where_mean.cpu()) * scores.where_scale.cpu()
-        features, cost = torch.cat([places, scaled], 1), images.cost(i)[0]
+        appearances, raw_positions = images.features(i)
+        scaled = (appearances * scores.scale.cpu()).flatten(1)
+        positions = (raw_positions - scores.where_mean.cpu()) * scores.where_scale.cpu()
+        features, cost = torch.cat([positions, scaled], 1), images.cost(i)[0]
         number = int((cost + features @ torch.from_numpy(w).float()).argmax())
         psi = features[images.labels[i]] - features[number]
         return psi.double().numpy(), float(cost[number]), number
 
     size = sum(p.numel() for p in scores.parameters())
-    problem = CallbackProblem(len(images), size, worst)
-    own = {"lam": decay, "seed": seed, "tol": 0.0, "averaging": True}
+    problem = CallbackProblem(len(images), size, most_violating)
+    solver_options = {"lam": decay, "seed": seed, "tol": 0.0, "averaging": True}
     state: dict[str, Any] = {"passes": 0, "kept": None}
 
     @torch.no_grad()
     def step() -> None:
         state["passes"] += 1
-        solver = BCFW(**own, sampling="uniform", max_passes=state["passes"])
+        solver = BCFW(**solver_options, sampling="uniform", max_passes=state["passes"])
         # state before the last certificate: the next epoch goes on from there
         solution = solver.solve(problem, resume=state["kept"])
         if solution.passes < state["passes"]:

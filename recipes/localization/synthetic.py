@@ -17,7 +17,7 @@ SIZES = {"train": 60, "val": 20, "test": 20}
 WIDTH, HEIGHT = 160, 120
 RED, BLACK, OTHERS = (40, 40, 200), (25, 25, 25), ((60, 140, 50), (150, 150, 145))
 # red, spots, head
-LOOKS = {
+APPEARANCES = {
     CLASS: (True, True, True),
     "beetle": (False, True, True),
     "cherry": (True, False, True),
@@ -38,7 +38,7 @@ OBJECT = """  <object>
 
 Box = tuple[int, int, int, int]
 Colour = tuple[int, ...]
-Look = tuple[bool, bool, bool]
+Appearance = tuple[bool, bool, bool]
 
 
 def make(parent: Path, sizes: dict[str, int], seed: int = 1) -> Path:
@@ -77,16 +77,16 @@ def draw(rng: np.random.Generator) -> tuple[np.ndarray, list[tuple[str, Box]]]:
     """An image, blue first, and the classes and boxes of what is on it."""
     image = _background(rng)
     boxes: list[tuple[str, Box]] = []
-    others = rng.choice(list(LOOKS)[1:], rng.integers(4, 9)).tolist()
+    others = rng.choice(list(APPEARANCES)[1:], rng.integers(4, 9)).tolist()
     for kind in [CLASS, *others]:
         for _ in range(30):
             size = int(rng.integers(10, 21))
             x = int(rng.integers(size + 2, WIDTH - size - 2))
             y = int(rng.integers(size + 2, HEIGHT - size - 2))
-            place = (x - size, y - size, x + size, y + size)
-            if all(_apart(place, box) for _, box in boxes):
-                _insect(image, x, y, size, LOOKS[kind], rng)
-                boxes.append((kind, place))
+            bounds = (x - size, y - size, x + size, y + size)
+            if all(_are_disjoint(bounds, box) for _, box in boxes):
+                _draw_object(image, x, y, size, APPEARANCES[kind], rng)
+                boxes.append((kind, bounds))
                 break
     return cv2.GaussianBlur(image, (3, 3), 0.6), boxes
 
@@ -98,27 +98,31 @@ def _background(rng: np.random.Generator) -> np.ndarray:
     return np.ascontiguousarray(image.clip(0, 255).astype(np.uint8))
 
 
-def _apart(one: Box, other: Box) -> bool:
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    down = min(one[3], other[3]) - max(one[1], other[1])
+def _are_disjoint(first: Box, second: Box) -> bool:
+    across = min(first[2], second[2]) - max(first[0], second[0])
+    down = min(first[3], second[3]) - max(first[1], second[1])
     return across <= 0 or down <= 0
 
 
-def _insect(
+def _draw_object(
     image: np.ndarray,
     x: int,
     y: int,
     size: int,
-    look: Look,
+    appearance: Appearance,
     rng: np.random.Generator,
 ) -> None:
-    red, spots, head = look
+    red, spots, head = appearance
     angle = rng.uniform(0, 2 * np.pi)
-    ahead = np.array([np.cos(angle), np.sin(angle)])
-    aside = np.array([-ahead[1], ahead[0]])
+    forward = np.array([np.cos(angle), np.sin(angle)])
+    sideways = np.array([-forward[1], forward[0]])
 
-    def disc(along: float, across: float, radius: float, colour: Colour) -> None:
-        centre = np.array([x, y]) + size * (along * ahead + across * aside)
+    def disc(
+        forward_offset: float, side_offset: float, radius: float, colour: Colour
+    ) -> None:
+        centre = np.array([x, y]) + size * (
+            forward_offset * forward + side_offset * sideways
+        )
         middle = (round(centre[0]), round(centre[1]))
         cv2.circle(image, middle, round(radius * size), colour, -1, cv2.LINE_AA)
 
@@ -127,5 +131,10 @@ def _insect(
     tint = rng.normal(RED if red else OTHERS[rng.integers(2)], 12)
     disc(-0.15, 0, 0.8, tuple(int(c) for c in tint.clip(0, 255)))
     if spots:
-        for along, across in ((0.2, -0.35), (0.2, 0.35), (-0.5, -0.35), (-0.5, 0.35)):
-            disc(along, across, 0.17, BLACK)
+        for forward_offset, side_offset in (
+            (0.2, -0.35),
+            (0.2, 0.35),
+            (-0.5, -0.35),
+            (-0.5, 0.35),
+        ):
+            disc(forward_offset, side_offset, 0.17, BLACK)

@@ -6,7 +6,7 @@ from smoothsp.data import TaggedSentence as Sentence
 from smoothsp.schemes import convert, detect
 
 
-def look_up_baseline(train: list[Sentence], test: list[Sentence]) -> list[list[str]]:
+def majority_tags(train: list[Sentence], test: list[Sentence]) -> list[list[str]]:
     """Tags for ``test``: of each word the tag that ``train`` gives it most often.
 
     Words that ``train`` lacks get ``O``. Of equally frequent tags the first seen is

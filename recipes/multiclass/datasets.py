@@ -17,7 +17,7 @@ from smoothsp.data.text_files import decompress
 
 IDX = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}
 # Of a set without test samples, this share is held out.
-HELD_OUT = 0.2
+TEST_FRACTION = 0.2
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,21 @@ def load(path: Path) -> Samples:
 
 def read(*paths: Path) -> list[Any]:
     """Matrices and labels of files that share their features."""
-    contents = [_content(path) for path in paths]
+    contents = [_read_content(path) for path in paths]
     try:
-        found = load_svmlight_files([io.BytesIO(content) for content in contents])
+        arrays = load_svmlight_files([io.BytesIO(content) for content in contents])
     except (ValueError, OverflowError) as error:
-        place, said = str(paths[0]), error
+        location, problem = str(paths[0]), error
         for path, content in zip(paths, contents, strict=True):
             if fault := _first_fault(content):
-                place, said = f"{path}, line {fault[0]}", fault[1]
+                location, problem = f"{path}, line {fault[0]}", fault[1]
                 break
         raise ValueError(
-            f"{place}: expected a label and index:value pairs, as LIBSVM writes them,"
-            f" got {said}"
+            f"{location}: expected a label and index:value pairs, as LIBSVM writes"
+            f" them, got {problem}"
         ) from error
     for path, content, X, y in zip(
-        paths, contents, found[::2], found[1::2], strict=True
+        paths, contents, arrays[::2], arrays[1::2], strict=True
     ):
         if X.shape[0] == 0:
             raise ValueError(f"{path}: expected samples, found none")
@@ -101,26 +101,26 @@ def read(*paths: Path) -> list[Any]:
         finite[
             np.repeat(np.arange(len(y)), np.diff(X.indptr))[~np.isfinite(X.data)]
         ] = 0
-        for expected, right in (
+        for expected, is_valid in (
             ("finite numbers", finite & np.isfinite(y)),
             ("whole numbers for classes", y == y.round()),
         ):
-            if not right.all():
-                number, line = _samples(content)[int(np.argmin(right))]
+            if not is_valid.all():
+                number, line = _sample_lines(content)[int(np.argmin(is_valid))]
                 raise ValueError(
                     f"{path}, line {number}: expected {expected}, got {line[:60]!r}"
                 )
-    return found
+    return arrays
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     """A file without a byte order mark, uncompressed, its lines as Unix ends them."""
     content = decompress(path.read_bytes(), path)
     content = content.removeprefix(codecs.BOM_UTF8)
     return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def _samples(content: bytes) -> list[tuple[int, str]]:
+def _sample_lines(content: bytes) -> list[tuple[int, str]]:
     """The line of each sample: neither comments nor blank."""
     lines = enumerate(content.decode(errors="replace").split("\n"), start=1)
     return [(n, line) for n, line in lines if line.partition("#")[0].strip()]
@@ -128,7 +128,7 @@ def _samples(content: bytes) -> list[tuple[int, str]]:
 
 def _first_fault(content: bytes) -> tuple[int, str] | None:
     """The first line that cannot be read, and why."""
-    for number, line in _samples(content):
+    for number, line in _sample_lines(content):
         try:
             load_svmlight_file(io.BytesIO(line.encode()))
         except (ValueError, OverflowError) as error:
@@ -149,7 +149,7 @@ def test_file(path: Path) -> Path | None:
 def hold_out(name: str, X: Any, y: np.ndarray) -> Samples:
     """A fixed fifth of the samples becomes the test set."""
     order = np.random.default_rng(0).permutation(len(y))
-    size = max(1, round(HELD_OUT * len(y)))
+    size = max(1, round(TEST_FRACTION * len(y)))
     test, train = np.sort(order[:size]), np.sort(order[size:])
     return Samples(name, X[train], y[train], X[test], y[test])
 
@@ -158,7 +158,7 @@ def mnist(folder: Path) -> Samples:
     """Grey values over 255, as in the LIBSVM version."""
     parts = []
     for part in ("train", "t10k"):
-        images, labels = (idx(folder, f"{part}-{kind}", IDX[kind]) for kind in IDX)
+        images, labels = (read_idx(folder, f"{part}-{kind}", IDX[kind]) for kind in IDX)
         if len(images) != len(labels):
             raise ValueError(
                 f"data: expected a label for each image of {part} in {folder}, got"
@@ -175,17 +175,17 @@ def mnist(folder: Path) -> Samples:
     return Samples("mnist", *parts)
 
 
-def idx(folder: Path, name: str, axes: int) -> np.ndarray:
+def read_idx(folder: Path, name: str, axes: int) -> np.ndarray:
     """Bytes of an idx file: 2 zeros, type, number of axes, their sizes, values."""
     head = b"\0\0\x08" + bytes([axes])
     begin = len(head) + 4 * axes
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             content = decompress(path.read_bytes(), path)
-            known = content[: len(head)] == head and len(content) >= begin
-            sizes = np.frombuffer(content[len(head) : begin], ">u4") if known else [0]
+            is_idx = content[: len(head)] == head and len(content) >= begin
+            sizes = np.frombuffer(content[len(head) : begin], ">u4") if is_idx else [0]
             shape = [int(size) for size in sizes]
-            if not known or len(content) - begin != math.prod(shape):
+            if not is_idx or len(content) - begin != math.prod(shape):
                 raise ValueError(
                     f"data: expected an idx file of bytes with {axes} axes, got {path}."
                     " Was it copied whole?"

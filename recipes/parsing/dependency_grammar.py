@@ -32,11 +32,11 @@ of_animals: chewed chased licked bit sniffed
 determiners: the a every this
 syllables: bor tel gan mur fil dra vos pel nim ket
 """
-WORDS = {
+VOCABULARY = {
     name: words.split()
     for name, words in (line.split(": ") for line in LEXICON.strip().split("\n"))
 }
-COINED, MOVED, QUESTION = 0.1, 0.5, 0.1
+INVENTED_FRACTION, EXTRAPOSED_FRACTION, WH_FRACTION = 0.1, 0.5, 0.1
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Node:
     label: str
     left: list["Node"] = field(default_factory=list)
     right: list["Node"] = field(default_factory=list)
-    moved: str = ""
+    displaced: str = ""
     """``front`` or ``end`` if it stands there with all below it, not by its head."""
 
 
@@ -63,51 +63,51 @@ def make(
 
 
 def draw(rng: random.Random) -> DependencyTree:
-    top = _question(rng) if rng.random() < QUESTION else _statement(rng)
-    places: dict[str, list[Node]] = {"front": [], "": [], "end": []}
+    top = _wh_clause(rng) if rng.random() < WH_FRACTION else _declarative(rng)
+    zones: dict[str, list[Node]] = {"front": [], "": [], "end": []}
     heads: dict[int, Node] = {}
-    _place(top, "", places, heads)
-    order = [node for nodes in places.values() for node in nodes]
-    at = {id(node): number for number, node in enumerate(order, start=1)}
+    _linearise(top, "", zones, heads)
+    order = [node for nodes in zones.values() for node in nodes]
+    numbers = {id(node): number for number, node in enumerate(order, start=1)}
     words = [node.word for node in order]
     words[0] = words[0][0].upper() + words[0][1:]
-    above = [at[id(heads[id(n)])] if id(n) in heads else 0 for n in order]
-    return make_tree(words, above, [node.label for node in order])
+    head_numbers = [numbers[id(heads[id(n)])] if id(n) in heads else 0 for n in order]
+    return make_tree(words, head_numbers, [node.label for node in order])
 
 
-def _place(
-    node: Node, where: str, places: dict[str, list[Node]], heads: dict[int, Node]
+def _linearise(
+    node: Node, zone: str, zones: dict[str, list[Node]], heads: dict[int, Node]
 ) -> None:
     for child in node.left:
         heads[id(child)] = node
-        _place(child, child.moved or where, places, heads)
-    places[where].append(node)
+        _linearise(child, child.displaced or zone, zones, heads)
+    zones[zone].append(node)
     for child in node.right:
         heads[id(child)] = node
-        _place(child, child.moved or where, places, heads)
+        _linearise(child, child.displaced or zone, zones, heads)
 
 
-def _statement(rng: random.Random) -> Node:
+def _declarative(rng: random.Random) -> Node:
     verb = _clause(rng, "root", 0)
     nouns = [n for n in (*verb.left, *verb.right) if n.label in ("nsubj", "obj")]
     clauses = [x for n in nouns for x in n.right if x.label == "acl:relcl"]
-    if clauses and rng.random() < MOVED:
-        rng.choice(clauses).moved = "end"
-    verb.right.append(Node(".", "punct", moved="end"))
+    if clauses and rng.random() < EXTRAPOSED_FRACTION:
+        rng.choice(clauses).displaced = "end"
+    verb.right.append(Node(".", "punct", displaced="end"))
     return verb
 
 
-def _question(rng: random.Random) -> Node:
+def _wh_clause(rng: random.Random) -> Node:
     """``what did S say that S saw?``: the inner verb's object stands in front."""
-    asked = Node(rng.choice(["what", "whom"]), "obj", moved="front")
+    wh_word = Node(rng.choice(["what", "whom"]), "obj", displaced="front")
     inner = Node(
-        rng.choice(WORDS["transitive"]), "ccomp", [asked, Node("that", "mark")]
+        rng.choice(VOCABULARY["transitive"]), "ccomp", [wh_word, Node("that", "mark")]
     )
-    inner.left.append(_noun(rng, "nsubj", 2))
+    inner.left.append(_noun_phrase(rng, "nsubj", 2))
     if rng.random() < 0.5:
-        inner.right.append(Node(rng.choice(WORDS["adverbs"]), "advmod"))
+        inner.right.append(Node(rng.choice(VOCABULARY["adverbs"]), "advmod"))
     verb = Node(rng.choice(["say", "think", "know"]), "root", [Node("did", "aux")])
-    verb.left.append(_noun(rng, "nsubj", 2))
+    verb.left.append(_noun_phrase(rng, "nsubj", 2))
     verb.right = [inner, Node("?", "punct")]
     return verb
 
@@ -115,64 +115,72 @@ def _question(rng: random.Random) -> Node:
 def _clause(rng: random.Random, label: str, depth: int) -> Node:
     kind = rng.random()
     if kind < 0.2 and depth < 2:
-        verb = Node(rng.choice(WORDS["saying"]), label)
+        verb = Node(rng.choice(VOCABULARY["saying"]), label)
         inner = _clause(rng, "ccomp", depth + 1)
         inner.left.insert(0, Node("that", "mark"))
         verb.right = [inner]
     else:
         verb = Node(
-            rng.choice(WORDS["intransitive"] if kind < 0.5 else WORDS["transitive"]),
+            rng.choice(
+                VOCABULARY["intransitive"] if kind < 0.5 else VOCABULARY["transitive"]
+            ),
             label,
         )
         if kind >= 0.5:
-            verb.right = [_noun(rng, "obj", depth)]
+            verb.right = [_noun_phrase(rng, "obj", depth)]
         if rng.random() < 0.4:
             case, kinds = rng.choice(
-                [("with", WORDS["instruments"]), ("during", WORDS["times"])]
+                [("with", VOCABULARY["instruments"]), ("during", VOCABULARY["times"])]
             )
-            verb.right.append(_phrase(rng, case, kinds, "obl"))
+            verb.right.append(_prepositional_phrase(rng, case, kinds, "obl"))
         if rng.random() < 0.3:
-            verb.right.append(Node(rng.choice(WORDS["adverbs"]), "advmod"))
-    verb.left = [_noun(rng, "nsubj", depth)]
+            verb.right.append(Node(rng.choice(VOCABULARY["adverbs"]), "advmod"))
+    verb.left = [_noun_phrase(rng, "nsubj", depth)]
     return verb
 
 
-def _noun(rng: random.Random, label: str, depth: int) -> Node:
+def _noun_phrase(rng: random.Random, label: str, depth: int) -> Node:
     if rng.random() < 0.2:
-        return Node(rng.choice(WORDS["names"]), label)
+        return Node(rng.choice(VOCABULARY["names"]), label)
     kinds = [
-        (WORDS["people"], WORDS["of_people"]),
-        (WORDS["animals"], WORDS["of_animals"]),
-        (WORDS["things"], []),
+        (VOCABULARY["people"], VOCABULARY["of_people"]),
+        (VOCABULARY["animals"], VOCABULARY["of_animals"]),
+        (VOCABULARY["things"], []),
     ]
     kind, verbs = rng.choice(kinds[: 2 if label == "nsubj" else 3])
-    noun = _common(rng, kind, label)
+    noun = _common_noun(rng, kind, label)
     if rng.random() < 0.15:
-        noun.right.append(_phrase(rng, "with", WORDS["attributes"], "nmod"))
+        noun.right.append(
+            _prepositional_phrase(rng, "with", VOCABULARY["attributes"], "nmod")
+        )
     elif rng.random() < 0.15:
-        noun.right.append(_phrase(rng, "of", WORDS["people"], "nmod"))
+        noun.right.append(
+            _prepositional_phrase(rng, "of", VOCABULARY["people"], "nmod")
+        )
     if rng.random() < 0.15:
-        other = _common(rng, kind, "conj")
+        other = _common_noun(rng, kind, "conj")
         other.left.insert(0, Node("and", "cc"))
         noun.right.append(other)
     elif verbs and depth < 2 and rng.random() < 0.35:
         verb = Node(rng.choice(verbs), "acl:relcl", [Node("that", "nsubj")])
-        verb.right.append(_common(rng, WORDS["things"], "obj"))
+        verb.right.append(_common_noun(rng, VOCABULARY["things"], "obj"))
         noun.right.append(verb)
     return noun
 
 
-def _phrase(rng: random.Random, case: str, kinds: list[str], label: str) -> Node:
-    noun = _common(rng, kinds, label)
+def _prepositional_phrase(
+    rng: random.Random, case: str, kinds: list[str], label: str
+) -> Node:
+    noun = _common_noun(rng, kinds, label)
     noun.left.insert(0, Node(case, "case"))
     return noun
 
 
-def _common(rng: random.Random, kind: list[str], label: str) -> Node:
+def _common_noun(rng: random.Random, kind: list[str], label: str) -> Node:
     word = rng.choice(kind)
-    if rng.random() < COINED:
-        word = rng.choice(WORDS["syllables"]) + rng.choice(WORDS["syllables"])
-    noun = Node(word, label, [Node(rng.choice(WORDS["determiners"]), "det")])
+    if rng.random() < INVENTED_FRACTION:
+        word = rng.choice(VOCABULARY["syllables"]) + rng.choice(VOCABULARY["syllables"])
+    noun = Node(word, label, [Node(rng.choice(VOCABULARY["determiners"]), "det")])
     if rng.random() < 0.25:
-        noun.left.append(Node(rng.choice(WORDS["adjectives"]), "amod"))
+        noun.left.append(Node(rng.choice(VOCABULARY["adjectives"]), "amod"))
     return noun

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from runs.interrupts import whole
+from runs.interrupts import raise_if_interrupted
 from smoothsp.linear import Certificate
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import BCFW
 
 Show = Callable[[str], Any]
-Cell = dict[str, Any]
+Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ def train(
     seed: int,
     limits: dict[str, Any],
     show: Show,
-) -> Cell:
+) -> Result:
     """From nothing to the gap, or to the end of a budget."""
 
     def callback(record: Certificate) -> None:
         show(f"gap {record.gap:.2e}")
 
     solver = BCFW(lam=lam, seed=seed, callback=callback, **limits, **variant.options)
-    solution = whole(solver.solve(train))
+    solution = raise_if_interrupted(solver.solve(train))
     n = len(train)
     return {
         "history": [
@@ -78,7 +78,7 @@ def train(
     }
 
 
-def errors(test: ChainProblem, w: np.ndarray) -> Cell:
+def errors(test: ChainProblem, w: np.ndarray) -> Result:
     """Shares of wrong letters and of words with one, in percent."""
     wrong = test.decode(w) != test.labels
     words = np.add.reduceat(wrong, test.offsets[:-1]) > 0

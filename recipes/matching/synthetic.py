@@ -21,18 +21,18 @@ def draw(seed: int) -> np.ndarray:
     corners = rng.uniform(120, 230, (2, 2, 3)).astype(np.float32)
     image = cv2.resize(corners, (WIDTH, HEIGHT), interpolation=cv2.INTER_LINEAR)
     image = np.ascontiguousarray(image.astype(np.uint8))
-    kinds = [_kind(rng) for _ in range(KINDS)]
-    places: list[np.ndarray] = []
+    kinds = [_draw_kind(rng) for _ in range(KINDS)]
+    centres: list[np.ndarray] = []
     for kind in kinds:
         for _ in range(COPIES):
-            place = _free_place(rng, places)
-            if place is not None:
-                places.append(place)
-                _put(image, kind, place, rng.uniform(0, 2 * np.pi))
+            centre = _free_centre(rng, centres)
+            if centre is not None:
+                centres.append(centre)
+                _draw_shape(image, kind, centre, rng.uniform(0, 2 * np.pi))
     return cv2.GaussianBlur(image, (3, 3), 0.7)
 
 
-def _kind(rng: np.random.Generator) -> Kind:
+def _draw_kind(rng: np.random.Generator) -> Kind:
     """A polygon around the origin, its colour and that of its dots."""
     angles = np.sort(rng.uniform(0, 2 * np.pi, CORNERS))
     lengths = RADIUS * rng.uniform(0.35, 1, CORNERS)
@@ -42,23 +42,25 @@ def _kind(rng: np.random.Generator) -> Kind:
     return outline, fill, dots
 
 
-def _free_place(
-    rng: np.random.Generator, places: list[np.ndarray]
+def _free_centre(
+    rng: np.random.Generator, centres: list[np.ndarray]
 ) -> np.ndarray | None:
     for _ in range(40):
-        place = rng.uniform((RADIUS, RADIUS), (WIDTH - RADIUS, HEIGHT - RADIUS))
-        if all(np.hypot(*(place - other)) > 1.7 * RADIUS for other in places):
-            return place
+        centre = rng.uniform((RADIUS, RADIUS), (WIDTH - RADIUS, HEIGHT - RADIUS))
+        if all(np.hypot(*(centre - other)) > 1.7 * RADIUS for other in centres):
+            return centre
     return None
 
 
-def _put(image: np.ndarray, kind: Kind, place: np.ndarray, angle: float) -> None:
+def _draw_shape(
+    image: np.ndarray, kind: Kind, centre: np.ndarray, angle: float
+) -> None:
     outline, fill, dots = kind
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    corners = outline @ turn.T + place
+    corners = outline @ turn.T + centre
     # a sixteenth of a pixel is as fine as OpenCV draws
     fixed = np.round(16 * corners).astype(np.int32)
     cv2.fillPoly(image, [fixed], fill, cv2.LINE_AA, 4)
     for corner in corners[::3]:
-        at = np.round(16 * (0.5 * corner + 0.5 * place)).astype(int)
-        cv2.circle(image, (int(at[0]), int(at[1])), 32, dots, -1, cv2.LINE_AA, 4)
+        point = np.round(16 * (0.5 * corner + 0.5 * centre)).astype(int)
+        cv2.circle(image, (int(point[0]), int(point[1])), 32, dots, -1, cv2.LINE_AA, 4)

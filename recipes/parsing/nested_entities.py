@@ -35,14 +35,14 @@ def make(
 
 
 def draw(rng: random.Random) -> ConstituencyTree:
-    words, found = _filled(rng, rng.choice(SENTENCES), 0)
-    return nest_entities(words, found)
+    words, entities = _expand(rng, rng.choice(SENTENCES), 0)
+    return nest_entities(words, entities)
 
 
-def _filled(rng: random.Random, form: str, start: int) -> tuple[list[str], list[Span]]:
+def _expand(rng: random.Random, form: str, start: int) -> tuple[list[str], list[Span]]:
     """The words of a form from a place on, and the entities in them, outer first."""
     words: list[str] = []
-    found: list[Span] = []
+    entities: list[Span] = []
     for word in form.split():
         if word not in ("PER", "LOC", "ORG"):
             words.append(word)
@@ -53,7 +53,7 @@ def _filled(rng: random.Random, form: str, start: int) -> tuple[list[str], list[
             "ORG": rng.choice(ORGANISATIONS),
         }[word]
         begin = start + len(words)
-        some, below = _filled(rng, inner, begin)
-        words += some
-        found += [(word, begin, begin + len(some) - 1), *below]
-    return words, found
+        inner_words, inner_entities = _expand(rng, inner, begin)
+        words += inner_words
+        entities += [(word, begin, begin + len(inner_words) - 1), *inner_entities]
+    return words, entities

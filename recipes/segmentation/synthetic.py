@@ -11,7 +11,7 @@ from smoothsp.data import MaskedImage
 
 HEIGHT, WIDTH = 96, 128
 # What is drawn is this much larger at first, for smooth borders.
-FINE = 3
+SUPERSAMPLING = 3
 COATS = np.array(
     [[110, 70, 40], [70, 45, 30], [150, 95, 55], [55, 50, 50], [175, 165, 150]], float
 )
@@ -40,33 +40,35 @@ def make(count: int = 100, seed: int = 0) -> list[MaskedImage]:
 
 def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """An image ``(H, W, 3)``, red first, and its mask."""
-    mask = _animal(rng)
-    image = _ground(rng)
+    mask = _draw_animal(rng)
+    image = _draw_background(rng)
     coat = COATS[rng.integers(len(COATS))] + rng.normal(0, 8, 3)
     texture = (
-        coat + 16 * _clouds(rng, 6)[..., None] + 7 * rng.normal(size=(*mask.shape, 1))
+        coat
+        + 16 * _smooth_noise(rng, 6)[..., None]
+        + 7 * rng.normal(size=(*mask.shape, 1))
     )
     texture -= np.linspace(-12, 18, HEIGHT)[:, None, None]
     if rng.random() < 0.3:
-        patches = _clouds(rng, 5) > 0.7
+        patches = _smooth_noise(rng, 5) > 0.7
         texture[patches] = texture[patches] * 0.4 + 120
     image = np.where(mask[..., None] > 0.5, texture, image)
     image = cv2.GaussianBlur(image, (3, 3), 0.7) + rng.normal(0, 4, image.shape)
     return image.clip(0, 255).astype(np.uint8), mask > 0.5
 
 
-def _animal(rng: np.random.Generator) -> np.ndarray:
+def _draw_animal(rng: np.random.Generator) -> np.ndarray:
     """The share ``(H, W)`` of each pixel that is animal."""
-    canvas = np.zeros((FINE * HEIGHT, FINE * WIDTH), np.uint8)
-    length = FINE * WIDTH * rng.uniform(0.4, 0.55)
-    middle = FINE * np.array(
+    canvas = np.zeros((SUPERSAMPLING * HEIGHT, SUPERSAMPLING * WIDTH), np.uint8)
+    length = SUPERSAMPLING * WIDTH * rng.uniform(0.4, 0.55)
+    middle = SUPERSAMPLING * np.array(
         [WIDTH * rng.uniform(0.42, 0.58), HEIGHT * rng.uniform(0.42, 0.52)]
     )
     facing = rng.choice([-1, 1])
 
     def at(points: np.ndarray) -> np.ndarray:
-        placed = middle + length * np.asarray(points) * [facing, 1]
-        return placed.round().astype(np.int32)
+        pixels = middle + length * np.asarray(points) * [facing, 1]
+        return pixels.round().astype(np.int32)
 
     def disc(x: float, y: float, across: float, down: float) -> None:
         axes = (round(length * across), round(length * down))
@@ -94,13 +96,13 @@ def _animal(rng: np.random.Generator) -> np.ndarray:
     return small.astype(float) / 255
 
 
-def _ground(rng: np.random.Generator) -> np.ndarray:
+def _draw_background(rng: np.random.Generator) -> np.ndarray:
     """Sky or wood above, grass below, posts and bushes."""
     horizon = int(HEIGHT * rng.uniform(0.3, 0.6))
     image = np.empty((HEIGHT, WIDTH, 3))
     image[:horizon] = SKY[rng.integers(len(SKY))] + 10 * rng.normal(size=3)
     image[horizon:] = GRASS[rng.integers(len(GRASS))] + 10 * rng.normal(size=3)
-    image += 14 * _clouds(rng, 8)[..., None]
+    image += 14 * _smooth_noise(rng, 8)[..., None]
     blades = cv2.GaussianBlur(rng.normal(size=(HEIGHT, WIDTH)), (1, 5), 0)
     image[horizon:] += 22 * blades[horizon:, :, None]
     for _ in range(rng.integers(1, 5)):
@@ -116,7 +118,7 @@ def _ground(rng: np.random.Generator) -> np.ndarray:
     return image
 
 
-def _clouds(rng: np.random.Generator, cells: int) -> np.ndarray:
+def _smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
     """Smooth noise, about normal."""
     coarse = rng.normal(size=(cells, cells))
     return cv2.resize(coarse, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)

@@ -10,7 +10,7 @@ from smoothsp.run_folder import CHECKPOINT, held, require_free
 
 
 @dataclass(frozen=True)
-class Outputs:
+class RunOptions:
     """Output files."""
 
     out: Path
@@ -29,14 +29,14 @@ class Outputs:
         """The best model so far."""
         return self.out / "model"
 
-    def held(self) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other runs out of --out, which has none, or one to go on or replace."""
         require_free(self.out, self.resume, self.overwrite, self.checkpoint.name)
         return held(self.out)
 
 
 @dataclass(frozen=True)
-class OutputsOfFits(Outputs):
+class FitsOptions(RunOptions):
     """Output files of a recipe that compares many fits."""
 
     resume: bool = False
@@ -49,6 +49,6 @@ class OutputsOfFits(Outputs):
 
     def as_json(self) -> dict[str, Any]:
         """All options but those of the folder, which change no number."""
-        folder = {field.name for field in fields(Outputs)}
-        given = {name: x for name, x in vars(self).items() if name not in folder}
-        return json.loads(json.dumps(given, default=str))
+        folder = {field.name for field in fields(RunOptions)}
+        values = {name: x for name, x in vars(self).items() if name not in folder}
+        return json.loads(json.dumps(values, default=str))
