@@ -62,7 +62,7 @@ def main(config: Config) -> dict[str, float]:
         splits.train,
         splits.dev,
         encoder=config.encoder,
-        load_vectors=load_vectors(config.embeddings, splits),
+        vectors=load_vectors(config.embeddings, splits),
         tokenizer=config.tokenizer,
         out=config.out,
         resume=config.resume,

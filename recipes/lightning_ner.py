@@ -104,7 +104,7 @@ class Data(pl.LightningDataModule):
         words, tags = self.parts["train"]
         types = sorted({tag[2:] for row in tags for tag in row if tag != "O"})
         self.labels = ["O", *(f"{p}-{kind}" for kind in types for p in "BIES")]
-        self.vocabulary = Vocabulary.of(words, [])
+        self.vocabulary = Vocabulary.from_sentences(words, [])
         dev_tags = (tag for row in self.parts["dev"][1] for tag in row)
         unseen_labels.warn("dev", dev_tags, self.labels)
 

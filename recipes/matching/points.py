@@ -189,7 +189,7 @@ def batch(pairs: list[Pair]) -> dict[str, Tensor]:
     filled = {"features": [], "first": [], "second": [], "real": [], "columns": []}
     for pair in pairs:
         p, q = P - len(pair.first), Q - len(pair.second)
-        filled["features"].append(F.pad(pair.features, (0, 0, 0, q, 0, p)))
+        filled["features"].append(F.pad(pair.pair_features, (0, 0, 0, q, 0, p)))
         filled["first"].append(F.pad(pair.first.descriptors, (0, 0, 0, p)))
         filled["second"].append(F.pad(pair.second.descriptors, (0, 0, 0, q)))
         real = torch.ones(len(pair.first), len(pair.second), dtype=torch.bool)

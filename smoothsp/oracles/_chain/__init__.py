@@ -1,1 +1,1 @@
-"""Ways of a chain's questions to its kernels."""
+"""Engine of linear chains: buffers, validation, and calls of CPU and CUDA kernels."""

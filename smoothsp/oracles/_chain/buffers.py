@@ -1,6 +1,6 @@
-"""A batch of chains as questions take it: proven once, when it is made.
+"""Buffers of a batch of chains: checked once, on construction, and passed by address.
 
-Questions take ``(emissions, transitions, start, end, steps, lengths)``: ``[B, T, S]``,
+Ops take ``(emissions, transitions, start, end, steps, lengths)``: ``[B, T, S]``,
 ``[S, S]`` or ``[B, T - 1, S, S]``, ``[S]``, ``[S]``, ``[B, T]``, ``[B]``.
 ``steps[b, :lengths[b]]`` are the real positions of row b in order. None for both: all
 positions are real.
@@ -20,7 +20,7 @@ from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
-# What new tensors are made like: cheaper than torch.empty with a dtype and a device.
+# x.new_empty is cheaper than torch.empty with a dtype and a device.
 EMPTY_TENSORS = {
     dtype: torch.empty(0, dtype=dtype, device="cpu")
     for dtype in (torch.float32, torch.float64, torch.int64, torch.bool)
@@ -30,46 +30,47 @@ POTENTIAL_NAMES = ("emissions", "transitions", "start", "end")
 
 @lru_cache(maxsize=64)
 def shared_zeros(S: int, dtype: torch.dtype) -> Tensor:
-    """Zeros ``[S]`` on the CPU, which all chains share and nobody may write to.
+    """Zeros ``[S]`` on the CPU, shared by all chains and never written.
 
-    Their attribute ``shared_location`` is where they lie: address and storage.
+    The attribute ``shared_location`` holds their address and storage.
     """
     with torch.inference_mode(False):
         zeros = torch.zeros(S, dtype=dtype, device="cpu")
-    zeros.numpy()  # never to be resized, so that arrays of them cost less
+    zeros.numpy()  # makes the storage non-resizable: to_numpy then skips DLPack
     data_ptr = zeros.data_ptr(), zeros.untyped_storage()
     zeros.shared_location = data_ptr  # type: ignore[attr-defined]
     return zeros
 
 
 def copy_if_shared(end: Tensor) -> Tensor:
-    """Scores of ends as a user may have them: the shared zeros are copied."""
+    """Return scores that a user may write to: a copy of the shared zeros."""
     return end.clone() if hasattr(end, "shared_location") else end
 
 
 class ChainBuffers:
-    """Potentials and positions, and where plain ones lie in memory.
+    """Potentials and positions of a batch of chains, with memory addresses on the CPU.
 
     Parameters
     ----------
     potentials
-        Of fitting types and shapes, on one device, without a negative bit.
+        Valid dtypes and shapes, on one device, without a negative bit.
     positions
-        Within the time axis.
+        Real positions, within the time axis.
     kernel_ready
-        Whether they are known to be ordinary tensors on the CPU.
+        True if the caller has checked that all are eager dense CPU tensors.
 
     Attributes
     ----------
     kernel_ready
-        Whether questions may read memory, as long as nothing traces.
+        Whether CPU kernels may read the memory, as long as nothing traces. ``sizes``
+        and ``addresses`` exist only then.
     dtype
-        Of the potentials.
+        Dtype of the potentials.
     sizes
-        Of plain buffers: batch, time and state.
+        Batch size, number of steps and number of states.
     addresses
-        Sizes and addresses of plain buffers, as ``_kernels.chain.cpu.fused``
-        takes them where rows share the transitions.
+        Sizes and addresses as ``_kernels.chain.cpu.fused`` takes them for shared
+        transitions.
     """
 
     __slots__ = (
@@ -110,7 +111,7 @@ class ChainBuffers:
             self._views = _detach_contiguous(potentials)
             emissions, transitions, start, end = self._views
             shared_end = None
-        # the storages keep the memory alive if a potential is given another
+        # assigning tensor.data frees the old storage unless it is referenced here
         first, second = emissions.untyped_storage(), transitions.untyped_storage()
         if shared_end:
             at, storage = shared_end
@@ -141,7 +142,7 @@ class ChainBuffers:
         steps: Tensor | None,
         lengths: Tensor | None,
     ) -> Any:
-        """Buffers of dense CPU tensors, with checked positions."""
+        """Return buffers of dense CPU tensors; check the positions."""
         B, T, _ = emissions.shape
         if steps is not None:
             steps = steps.contiguous()
@@ -160,7 +161,7 @@ class ChainBuffers:
 
     @property
     def op_args(self) -> tuple[Any, ...]:
-        """Inputs of ops; without positions if all are real."""
+        """Inputs of ops; steps and lengths are None if all positions are real."""
         positions = self.positions
         if self.kernel_ready:
             return (*self.potentials, *positions.steps_and_lengths())
@@ -168,7 +169,7 @@ class ChainBuffers:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the potentials of plain buffers."""
+        """Shapes of emissions, transitions, start and end."""
         B, T, S = self.sizes
         transitions_shape = (
             (S, S) if self.shared_transitions else (B, max(T - 1, 0), S, S)
@@ -177,13 +178,13 @@ class ChainBuffers:
 
     @property
     def inner_steps(self) -> int:
-        """Steps of the innermost loop of one pass over the batch: B T S^2."""
+        """Iterations of the innermost loop in one pass over the batch: B T S^2."""
         B, T, S = self.sizes
         return B * T * S * S
 
     @property
     def views(self) -> tuple[Tensor, ...]:
-        """The potentials of plain buffers, contiguous, without gradients."""
+        """The potentials as contiguous tensors without gradients."""
         if self._views is None:
             data_ptrs = self.addresses[3:7]
             memory = zip(
@@ -194,7 +195,7 @@ class ChainBuffers:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Arrays for kernels, ``shared`` last."""
+        """Potentials, steps and lengths as arrays, then ``shared_transitions``."""
         if self._arrays is None:
             emissions, transitions, start, end = (to_numpy(x) for x in self.views)
             positions = self.positions.steps.numpy(), self.positions.lengths.numpy()
@@ -213,7 +214,7 @@ class ChainBuffers:
 
     @property
     def as_float64(self) -> "ChainBuffers":
-        """ChainBuffers in float64, for kernels that exist in float64 only."""
+        """Buffers in float64, for kernels that exist in float64 only."""
         if self.dtype == torch.float64:
             return self
         emissions, transitions, start, end = (x.double() for x in self.views)
@@ -222,7 +223,7 @@ class ChainBuffers:
         )
 
     def select_rows_as_float64(self, rows: Tensor) -> "ChainBuffers":
-        """Some rows of plain buffers, in float64."""
+        """Return buffers of the given rows in float64."""
         emissions, transitions, start, end = self.views
         row_transitions = transitions if self.shared_transitions else transitions[rows]
         float64_tensors = (
@@ -233,7 +234,7 @@ class ChainBuffers:
         return ChainBuffers(potentials, self.positions.select(rows), kernel_ready=True)
 
     def requires_grad(self) -> bool:
-        """Whether an answer has to be differentiated."""
+        """Whether autograd is enabled and a potential requires a gradient."""
         if not torch.is_grad_enabled():
             return False
         emissions, transitions, start, end = self.potentials
@@ -245,9 +246,9 @@ class ChainBuffers:
         )
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Memory for an answer."""
+        """Allocate a result on the CPU."""
         new = EMPTY_TENSORS[dtype or self.dtype].new_empty
-        # numbers one by one are read faster than a tuple of them
+        # PyTorch parses separate integers faster than a tuple
         return new(*shape) if shape else new(())
 
 
@@ -259,7 +260,10 @@ def _unpickle(
     end: Tensor | None,
     positions: Positions,
 ) -> ChainBuffers:
-    """Buffers that were copied or saved: their memory lies elsewhere."""
+    """Rebuild copied or loaded buffers at their new addresses.
+
+    None stands for ``shared_zeros``, of which each process has one copy.
+    """
     zeros = shared_zeros(emissions.shape[2], emissions.dtype)
     ends = zeros if start is None else start, zeros if end is None else end
     return kind((emissions, transitions, *ends), positions)
@@ -276,9 +280,9 @@ def _view_storage(
     shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> Tensor:
-    """The contiguous tensor that begins at an address within a storage.
+    """Return the contiguous tensor that begins at an address within a storage.
 
-    That is ``given`` itself, unless it was given other memory meanwhile.
+    Usually a detached ``tensor``; another one if ``tensor`` has got other memory.
     """
     is_unmoved = tensor.data_ptr() == data_ptr != 0 and tensor.dtype == dtype
     if is_unmoved and tensor.shape == shape and tensor.is_contiguous():
@@ -297,7 +301,7 @@ def _require_memory(potentials: Potentials, data_ptrs: tuple[int, ...]) -> None:
 
 
 def require_positions(steps: Tensor, lengths: Tensor, T: int) -> None:
-    """Refuse positions outside of T steps."""
+    """Raise ValueError for lengths or positions outside of T steps."""
     row = validation.find_invalid_positions(to_numpy(steps), to_numpy(lengths), T)
     if row >= 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Checks of the potentials of a chain."""
+"""Validation of the potentials, lengths and masks of a chain."""
 
 from typing import Any
 
@@ -29,11 +29,13 @@ def build_chain(
     lengths: object | None,
     mask: object | None,
 ) -> ChainEngine:
-    """Potentials of fitting types and shapes, and the real positions of a chain.
+    """Return the engine of potentials with valid dtypes and shapes.
 
-    Absent ends are zero; all positions are real without lengths and mask.
+    Absent start and end scores are zero. Without lengths and mask all positions are
+    real. Values are not checked.
     """
     valid_potentials = None
+    # the fast path covers nearly all calls; the slow one converts and raises errors
     if is_eager() and not checks.is_jit_tracing():
         valid_potentials = _as_dense_potentials(emissions, transitions, start, end)
     potentials = valid_potentials or _as_valid_potentials(
@@ -50,7 +52,7 @@ def build_chain(
 def _as_dense_potentials(
     emissions: Any, transitions: Any, start: Any, end: Any
 ) -> Potentials | None:
-    """The potentials if they are ordinary tensors and fit; None if not, or unusual."""
+    """Return valid dense CPU potentials; None for any others, valid or not."""
     if not are_dense_cpu(emissions, transitions):
         return None
     dtype = emissions.dtype
@@ -78,7 +80,7 @@ def _as_dense_potentials(
 def _as_valid_potentials(
     emissions: object, transitions: object, start: object | None, end: object | None
 ) -> Potentials:
-    """The potentials, each checked, with a message for what is wrong."""
+    """Convert and check each of the potentials; raise an error that names it."""
     emissions = checks.as_potentials("emissions", emissions)
     if emissions.dim() != 3 or emissions.shape[2] < 1:
         raise ValueError(
@@ -109,7 +111,7 @@ def _as_valid_potentials(
 def _make_positions(
     emissions: Tensor, lengths: object | None, mask: object | None
 ) -> Positions:
-    """The real positions that lengths or a mask tell."""
+    """Return the real positions from lengths or a mask."""
     B, T, _ = emissions.shape
     device = emissions.device
     if lengths is not None and mask is not None:
@@ -127,10 +129,10 @@ def _make_positions(
 
 
 def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
-    """The chain, sound, with -inf for what forbids.
+    """Return the chain with valid values; scores at or below -2^40 become -inf.
 
-    Costs one read of the potentials. ``name`` is what to blame for a fault if not the
-    potential it is in. Nothing is looked at where something traces, nor while a CUDA
+    Valid chains cost one read of the potentials. Errors name the argument ``name``, by
+    default the invalid potential. Values are not checked while traced, nor while a CUDA
     graph is captured.
     """
     if chain.kernel_ready:
@@ -171,7 +173,7 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
 
 
 def _value_flags(chain: ChainBuffers) -> tuple[int, Any]:
-    """Bits of ``validation.look``, and the row and the step without an output."""
+    """Bits of ``validation.check_potentials``, and row and step of infeasibility."""
     infeasible_at = np.empty(2, np.int64)
     return validation.check_potentials(
         chain.addresses, chain.shared_transitions, infeasible_at
@@ -179,7 +181,10 @@ def _value_flags(chain: ChainBuffers) -> tuple[int, Any]:
 
 
 def _raise_invalid_value(chain: ChainBuffers, name: str) -> None:
-    """Name the first number that is refused, of those that are read."""
+    """Raise an error for the first invalid number at a real position.
+
+    Emissions and transitions of masked positions are never read and may be NaN.
+    """
     emissions, transitions, start, end = chain.potentials
     real = chain.positions.mask
     is_invalid = {"emissions": score_values.is_invalid(emissions) & real[..., None]}

@@ -1,4 +1,4 @@
-"""Addresses of a chain for compiled calls, whole or in pieces."""
+"""Chunks of rows: one compiled call each, distributed over threads."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -11,48 +11,49 @@ from smoothsp._kernels.threads.ranges import CHUNKS_PER_THREAD, run_all
 from smoothsp._kernels.vectors.lane_products import prefer_lanes
 from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS
 
-# One vector of the dtype to compute in, which tells compiled code the dtype.
+# One vector of the dtype to compute in: its type selects the compiled specialisation.
 VECTORS = {
     torch.float32: np.zeros(16, np.float32),
     torch.float64: np.zeros(8, np.float64),
 }
 # Arguments ``in_lanes, over_states`` of kernels: one is 1, the other None.
 SimdLayout = tuple[int | None, int | None]
-# Work of a piece in vector operations, over half a millisecond: well above a start.
+# Work of a chunk in vector operations: half a millisecond, far above a thread's start.
 MIN_CHUNK_WORK = 800_000
-# Pieces have whole groups of the rows that are computed together, over states twice as
-# many as that: fewer would share too little of the preparation.
+# Chunks consist of groups of rows that are computed together. Over states a group has
+# twice the rows of one pass: fewer would share too little of the preparation.
 MAX_STATES_IN_LANES, ROWS_IN_LANES, ROWS_OVER_STATES = 32, 32, 8
 
 
 @lru_cache(maxsize=256)
 def rows_per_chunk(B: int, T: int, S: int) -> int:
-    """Number of rows of a piece, one call on one thread; a small batch is one piece.
+    """Number of rows of a chunk; a small batch is one chunk.
 
-    It depends on the shape alone: so do sums over rows, whatever the threads.
+    It depends on the shape alone, so that sums over rows have the same order, and the
+    same bits, for any number of threads.
     """
     work = _estimate_work(B, T, S)
-    num_chunks = max(
-        2 * (work // (2 * MIN_CHUNK_WORK)), 1
-    )  # for two threads as much each
+    # even, so that two threads get equal work
+    num_chunks = max(2 * (work // (2 * MIN_CHUNK_WORK)), 1)
     group_size = ROWS_OVER_STATES if S > MAX_STATES_IN_LANES else ROWS_IN_LANES
     return -(-B // (num_chunks * group_size)) * group_size
 
 
 def rows_per_chunk_rowwise(B: int, T: int, S: int, itemsize: int = 4) -> int:
-    """Number of rows of a piece if each row has its own result.
+    """Number of rows of a chunk if no result sums over rows.
 
-    Several threads then may have smaller ones of large rows, whose bits are the same.
-    ``itemsize`` is that of what is computed with.
+    The number may then depend on threads: bits of a row do not depend on its chunk.
+    ``itemsize`` is that of the dtype to compute in.
     """
     rows = rows_per_chunk(B, T, S)
     if S <= MAX_STATES_IN_LANES:
-        return rows  # in lanes or over states, as many rows as a piece has say
+        return rows  # the layout depends on the chunk size, and bits on the layout
     work = _estimate_work(B, T, S) * itemsize // 4
     num_threads = torch.get_num_threads() if work >= 2 * MIN_CHUNK_WORK else 1
     if num_threads < 2:
         return rows
-    group_size = ROWS_PER_PASS if B > 2 else 1  # two share no pass over the transitions
+    # two rows go to two threads instead of sharing a pass over the transitions
+    group_size = ROWS_PER_PASS if B > 2 else 1
     num_chunks = (
         min(-(-(work // MIN_CHUNK_WORK) // num_threads), CHUNKS_PER_THREAD)
         * num_threads
@@ -61,13 +62,13 @@ def rows_per_chunk_rowwise(B: int, T: int, S: int, itemsize: int = 4) -> int:
 
 
 def _estimate_work(B: int, T: int, S: int) -> int:
-    """Vector operations in float32."""
+    """Number of vector operations in float32."""
     return B * T * S * (4 + S // 8)
 
 
 @lru_cache(maxsize=256)
 def single_call_layout(B: int, T: int, S: int, itemsize: int) -> SimdLayout | None:
-    """``simd_layout`` of answers that are one piece, whatever the threads, or None."""
+    """``simd_layout`` if any number of threads would get one chunk, else None."""
     work = _estimate_work(B, T, S) * itemsize // 4
     if rows_per_chunk(B, T, S) < B or (
         S > MAX_STATES_IN_LANES and work >= 2 * MIN_CHUNK_WORK
@@ -89,7 +90,7 @@ def _simd_layout(B: int, S: int, lanes: int) -> SimdLayout:
 def slice_rows(
     addresses: tuple[Any, ...], first_row: int, rows: int
 ) -> tuple[Any, ...]:
-    """Sizes and addresses of ``rows`` rows from ``first``, at most as many as exist."""
+    """Sizes and addresses of ``rows`` rows from ``first_row``, or of the rest."""
     B, T, S, emissions, transitions, start, end, steps, lengths, zeros = addresses
     return (
         min(rows, B - first_row),
@@ -110,9 +111,10 @@ def run_in_chunks(
     call: Callable[[tuple[Any, ...], SimdLayout, int], int],
     passes_per_row: int = 1,
 ) -> int:
-    """Sum of ``call(where, way, b)`` over pieces of a batch, which begin at row b.
+    """Sum of ``call(addresses, layout, b)`` over the chunks of a batch.
 
-    ``outputs``: how many times the work of sums a row takes.
+    Chunks begin at row b. ``passes_per_row`` is the work of a row relative to the
+    forward-backward algorithm.
     """
     B, T, S, item = *addresses[:3], addresses[-1].itemsize
     layout = single_call_layout(B, T * passes_per_row, S, item)

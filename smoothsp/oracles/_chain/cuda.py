@@ -1,13 +1,13 @@
-"""The answers to questions about a chain, computed where its tensors are.
+"""Inference in chains on CUDA devices, by Triton kernels.
 
-Arguments and results are those of ``kernel_checks.answer_on_cpu``, without the name of
-the op. The arguments of a chain are those of ``_chain.buffers``. Nothing moves to the
-host, and nothing waits for the device, except where a docstring says so. Triton is
-imported at the first question.
+Arguments and results are those of ``kernel_checks.run_cpu_function``, without the name
+of the op. The arguments of a chain are those of ``_chain.buffers``. No function copies
+to the host or synchronises, unless its docstring mentions it. Triton is imported by the
+first call.
 
-Functions that call kernels are ``tried``: in a process where one gave a wrong answer,
-the CPU answers instead, on copies. Scores, counts and the vector-Jacobian product are
-those of ``vectorised``.
+Functions that call kernels are wrapped in ``with_fallback``: after a failed check the
+process computes on CPU copies instead. Scores, counts and the vector-Jacobian product
+are those of ``vectorised``.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +25,12 @@ from smoothsp.oracles._inference.kernel_checks import is_capturing
 
 
 def transitions_4d(transitions: Tensor) -> Tensor:
-    """Transitions with an axis for rows and one for steps."""
+    """Transitions ``[B or 1, T - 1 or 1, S, S]``."""
     return transitions[None, None] if transitions.dim() == 2 else transitions
 
 
 def _launch(kernel: Callable[..., None], chain: tuple[Tensor, ...], *args: Any) -> None:
-    """Call a kernel on a chain, on further inputs and on outputs."""
+    """Call a kernel with a contiguous chain, further inputs and output tensors."""
     emissions, transitions, *others = chain
     inputs = (emissions, transitions_4d(transitions), *others)
     shared = transitions.dim() == 2
@@ -45,10 +45,10 @@ def value_flags(
     steps: Tensor,
     lengths: Tensor,
 ) -> int:
-    """Kinds of numbers that are read, as bits of ``chain.cpu.validation``.
+    """Kinds of numbers at real positions, as bits of ``chain.cpu.validation``.
 
-    Waits for the device to read flags, once more where something forbids; while a CUDA
-    graph is captured nothing is looked at.
+    Synchronises to read the flags, and again if a part is forbidden. Returns 0 while a
+    CUDA graph is captured.
     """
     if is_capturing(emissions):
         return 0
@@ -81,9 +81,9 @@ def value_flags(
 def log_partition(*inputs: Any) -> tuple[Tensor, ...]:
     """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
 
-    The log-partition is in float64 if ``wide``, the last input, else of the dtype of
-    the potentials. One launch, or a few with time in parallel where
-    ``chain.cuda.scan.pays``.
+    The log-partition is float64 if the last input is True, else it has the dtype of the
+    potentials. One launch, or a parallel scan over time in a few launches where
+    ``chain.cuda.scan.prefer_scan``.
     """
     pays = _use_scan(inputs[0])
     return (_log_partition_by_scan if pays else _log_partition)(*inputs)
@@ -92,7 +92,7 @@ def log_partition(*inputs: Any) -> tuple[Tensor, ...]:
 def _use_scan(emissions: Tensor) -> bool:
     try:
         from smoothsp._kernels.chain.cuda import scan
-    except ImportError:  # without Triton: the trial of the other kernel says so
+    except ImportError:  # without Triton: the check of the other kernel warns
         return False
     return bool(
         scan.supports_matmul(emissions.dtype) and scan.prefer_scan(*emissions.shape)
@@ -116,7 +116,7 @@ def _log_partition_by_scan(*inputs: Any) -> tuple[Tensor, ...]:
 def _log_partition_and_marginals(
     kernel: Callable[..., None], *inputs: Any
 ) -> tuple[Tensor, ...]:
-    """Log-partition and marginals, by one of two kernels."""
+    """Allocate results and call one of the two forward-backward kernels."""
     *chain, returns_float64 = inputs
     emissions, transitions, *_ = chain
     B, T, S = emissions.shape
@@ -139,7 +139,7 @@ def _log_partition_and_marginals(
 
 @with_fallback("covariance")
 def covariance(*inputs: Tensor) -> tuple[Tensor, ...]:
-    """Covariance of every part with the sum of weights over an output's parts.
+    """Covariance of each part with the total weight of an output's parts.
 
     The weights of nodes, edges, heads and tails are the last four inputs.
     """
@@ -159,7 +159,7 @@ def covariance(*inputs: Tensor) -> tuple[Tensor, ...]:
 
 @with_fallback("entropy")
 def entropy(*chain: Tensor) -> Tensor:
-    """Entropy ``[B]`` of each row's law, in nats."""
+    """Entropy ``[B]`` of each row's distribution, in nats."""
     from smoothsp._kernels.chain.cuda import samples
 
     value = chain[0].new_empty((len(chain[0]),))
@@ -170,8 +170,8 @@ def entropy(*chain: Tensor) -> Tensor:
 def score(*inputs: Tensor) -> Tensor:
     """Scores ``[B, K]``, in float64, of labels ``[B, K, T]``, the last input.
 
-    Waits for the device to read one flag: is a label out of range? It is not read while
-    a CUDA graph is captured; the score of such labels then means nothing.
+    Synchronises to read one flag, whether a label is out of range, and raises an error
+    if it is. Not checked while a CUDA graph is captured: such scores are undefined.
     """
     *chain, labels = inputs
     value, wrong = vectorised.score(tuple(chain), labels)
@@ -187,7 +187,7 @@ def score(*inputs: Tensor) -> Tensor:
 
 @with_fallback("decode")
 def decode(*chain: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores ``[B]`` of maximisers ``[B, T]``, -1 where there is no real position."""
+    """Maxima ``[B]`` and maximisers ``[B, T]``, -1 at masked positions."""
     from smoothsp._kernels.chain.cuda import viterbi
 
     labels = torch.empty_like(chain[4], memory_format=torch.contiguous_format)
@@ -198,7 +198,7 @@ def decode(*chain: Tensor) -> tuple[Tensor, Tensor]:
 
 @with_fallback("decode_topk")
 def decode_topk(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``.
+    """The k best outputs ``[B, k, T]`` and their validity ``[B, k]``.
 
     k is the last input.
     """
@@ -214,7 +214,7 @@ def decode_topk(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 @with_fallback("sample")
 def sample(*inputs: Tensor) -> Tensor:
-    """Draws ``[B, n, T]`` made from uniforms of that shape, the last input."""
+    """Samples ``[B, n, T]`` from uniforms of that shape, the last input."""
     from smoothsp._kernels.chain.cuda import samples
 
     uniforms = inputs[6].contiguous()

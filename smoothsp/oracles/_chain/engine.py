@@ -1,4 +1,4 @@
-"""Answers about a chain, of the kernels of the device where its potentials are."""
+"""Engine of chains: calls the kernels of the device that holds the potentials."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -23,9 +23,9 @@ FLOAT64 = torch.float64
 
 
 class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
-    """Emissions, transitions, start and end, and the real positions.
+    """Engine of a linear chain: emissions, transitions, start, end, real positions.
 
-    Outputs are labels ``[B, k, T]``, -1 throughout for none.
+    ``used_parts`` are labels ``[B, k, T]``, padded with rows of -1.
     """
 
     __slots__ = ()
@@ -57,7 +57,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         return ChainEngine(potentials, positions)
 
     def _cpu_buffers(self) -> ChainBuffers | None:
-        """The chain, whose memory kernels of the CPU may read; None on a device."""
+        """Buffers that CPU kernels may read; None if the tensors are on a device."""
         if self.kernel_ready:
             return self
         if self.potentials[0].is_cuda:
@@ -82,7 +82,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
             chain, returns_float64, hi_lo
         )
         if hi_lo is not None and self.potentials[0].shape[2] == 1:
-            # of the only output the score, to the last digit
+            # with one state, log Z is the score: a loss of exactly 0 needs equal digits
             only = self.potentials[0].new_zeros(len(hi_lo), 1, 1, dtype=torch.int64)
             used_parts = only.expand(-1, -1, self.potentials[0].shape[1])
             hi_lo = cast(Tensor, self.score(used_parts, FLOAT64, True)[1])[:, 0]
@@ -106,7 +106,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     ) -> list[Tensor] | None:
         if not isinstance(saved, tuple):
             return super().saved_marginals(saved, needs_grad)
-        # tensors of their own, as outputs of one question
+        # copies: outputs of one custom op may not share memory
         nodes, *others = unpack_marginals(saved)
         return [nodes, *(x.clone() for x in others)]
 
@@ -221,9 +221,9 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
 
 
 class PerStepChainEngine(Engine):
-    """A chain with shared transitions, as one with transitions of each step.
+    """Engine of a chain with shared transitions that returns marginals of each step.
 
-    Its sums are those of the chain, with the marginals of each step.
+    Its potentials are those of the chain, with transitions expanded over rows and time.
     """
 
     name = "chain"
@@ -253,7 +253,10 @@ class PerStepChainEngine(Engine):
 
 
 def build_chain_engine(tensors: Sequence[Tensor]) -> ChainEngine:
-    """The chain of potentials, ``steps`` and ``lengths``; plain ones are checked."""
+    """Build the engine of potentials, ``steps`` and ``lengths``.
+
+    Positions are checked if the tensors are eager and on the CPU.
+    """
     emissions, transitions, start, end, steps, lengths = tensors
     if is_eager() and all(is_dense_cpu(x) for x in tensors):
         result: ChainEngine = ChainEngine.from_op_args(*tensors)

@@ -1,4 +1,8 @@
-"""Log-partition, marginals, their covariances and the entropy of a chain on the CPU."""
+"""Forward-backward on the CPU: log-partition, marginals, covariance, entropy.
+
+Scaled kernels in the dtype come first. Rows out of their range are computed again in
+float64, and then in log space.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,8 +45,8 @@ def log_partition_and_marginals(
 
     Edges are ``[B, S, S]``, summed over time, when the transitions are shared, else
     ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals. The
-    log-partition is in float64 if ``wide``, else of the dtype of the potentials; its
-    value as a sum of two float64 numbers fills ``parts`` ``[B, 2]``.
+    log-partition is float64 if ``returns_float64``, else it has the dtype of the
+    potentials. ``hi_lo_out`` ``[B, 2]`` is filled with it as a double-double.
     """
     B = chain.sizes[0]
     value = chain.empty(B, dtype=torch.float64 if returns_float64 else None)
@@ -67,8 +71,12 @@ def log_partition_and_marginals(
 def log_partition_and_saved_marginals(
     chain: ChainBuffers, hi_lo_out: Tensor | None
 ) -> tuple[Tensor, SavedMarginals]:
-    """Log-partitions for shared transitions, and the marginals; ``parts`` as above."""
+    """Log-partition ``[B]`` for shared transitions, and marginals saved for ``vjp``.
+
+    ``hi_lo_out`` as in ``log_partition_and_marginals``.
+    """
     B, T, S = chain.sizes
+    # edges, heads and tails in one allocation: they live and die together
     vector = chain.addresses[-1]
     new = EMPTY_TENSORS[chain.dtype].new_empty
     value, nodes, others = new(B), new(B, T, S), new(B * S * (S + 2))
@@ -98,7 +106,10 @@ def _fill_scaled(
     hi_lo_ptr: int,
     data_ptrs: tuple[int, ...],
 ) -> int:
-    """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
+    """Fill the outputs at these addresses by scaled kernels.
+
+    Returns the number of rows out of range of the dtype, whose value is NaN.
+    """
     addresses, (B, T, S) = chain.addresses, chain.sizes
     item = addresses[-1].itemsize
     if layout := single_call_layout(B, T, S, item):
@@ -126,7 +137,7 @@ def _fill_scaled(
 def _fill_steps(
     chain: ChainBuffers, out: LogPartitionAndMarginals, hi_lo_out: Tensor | None
 ) -> None:
-    """Fill the outputs with edges of each step."""
+    """Fill the outputs, with edge marginals of each step."""
     B, pending = chain.sizes[0], np.ones(chain.sizes[0], np.bool_)
     hi_lo = np.empty((B, 2)) if hi_lo_out is None else hi_lo_out.numpy()
     zeros, marginals = chain.addresses[-1], tuple(x.numpy() for x in out[1:])
@@ -143,18 +154,21 @@ def _refill_rows(
     out: LogPartitionAndMarginals,
     hi_lo_out: Tensor | None,
 ) -> None:
-    """Fill the rows ``pending`` ``[B]``, out of range: in float64, or else by laws."""
+    """Fill the rows ``pending`` ``[B]``, out of range of the scaled kernels.
+
+    float32 chains are computed again in float64, float64 chains in log space.
+    """
     if chain.dtype == torch.float32:
         rows = pending.nonzero().squeeze(1)
         hi_lo = torch.empty(len(rows), 2, dtype=torch.float64, device="cpu")
         row_buffers = chain.select_rows_as_float64(rows)
         per_step = out[2].dim() == 4 and chain.shared_transitions
-        returns_float64 = (
+        results = (
             per_step_marginals(row_buffers)
             if per_step
             else log_partition_and_marginals(row_buffers, True, hi_lo)
         )
-        for x, values in zip(out, returns_float64, strict=True):
+        for x, values in zip(out, results, strict=True):
             x[rows] = values.to(x.dtype)
         if hi_lo_out is not None:
             hi_lo_out[rows] = hi_lo
@@ -168,7 +182,7 @@ def _fill_in_log_space(
     out: LogPartitionAndMarginals,
     hi_lo_out: Tensor | None,
 ) -> None:
-    """Fill rows of any range."""
+    """Fill rows by kernels in log space, which have no range limit."""
     value, marginals = out[0].numpy(), _as_step_arrays(out[1:], out[2].dim() == 3)
     hi_lo = np.empty((len(value), 2))
     arrays = (rows, chain.as_float64.arrays, hi_lo, marginals)
@@ -183,19 +197,19 @@ def _fill_in_log_space(
         hi_lo_out.numpy()[rows] = hi_lo[rows]
 
 
-def _as_step_arrays(hi_lo_out: Sequence[Tensor], shared: bool) -> tuple[Any, ...]:
-    """Arrays in the shapes of marginals; shared edges are those of one step."""
-    nodes, edges, *ends = (to_numpy(x) for x in hi_lo_out)
+def _as_step_arrays(parts: Sequence[Tensor], shared: bool) -> tuple[Any, ...]:
+    """Convert marginals to arrays; shared edges get an axis of one step."""
+    nodes, edges, *ends = (to_numpy(x) for x in parts)
     return nodes, edges[:, None] if shared else edges, *ends
 
 
 def covariance_cpu(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
-    """Covariance of every part with the sum of weights v over an output's parts.
+    """Covariance of each part with the total weight v of an output's parts.
 
-    The Hessian of the log-partition times v. Shapes as the marginals of
+    The Hessian of the log-partition times v. Shapes are those of the marginals of
     ``log_partition_and_marginals``.
     """
-    returns_float64, (B, T, S) = chain.as_float64, chain.sizes
+    float64_chain, (B, T, S) = chain.as_float64, chain.sizes
     directions = [x.double().contiguous() for x in v]
     results = [torch.empty_like(x) for x in directions]
     data_ptrs = [(x.data_ptr(), x.stride(0) * 8) for x in (*directions, *results)]
@@ -209,17 +223,17 @@ def covariance_cpu(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
         )
         return num_out_of_range
 
-    # measured: where lanes are full, or what they need fits the cache
+    # measured: scaled kernels are faster if lanes are full or the data fits in cache
     use_scaled = chain.shared_transitions and (
-        len(returns_float64.addresses[-1]) <= B or T * S <= 2000
+        len(float64_chain.addresses[-1]) <= B or T * S <= 2000
     )
-    if not use_scaled or run_in_chunks(returns_float64.addresses, run_chunk, 3):
+    if not use_scaled or run_in_chunks(float64_chain.addresses, run_chunk, 3):
         rows = pending.nonzero()[0]
         weights, out = (
             _as_step_arrays(directions, chain.shared_transitions),
             _as_step_arrays(results, chain.shared_transitions),
         )
-        arrays = (rows, returns_float64.arrays, weights, out)
+        arrays = (rows, float64_chain.arrays, weights, out)
         run_rows(
             forward_backward_float64.covariance,
             len(rows),
@@ -231,9 +245,9 @@ def covariance_cpu(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
 
 def entropy_cpu(chain: ChainBuffers) -> Tensor:
     """Entropy ``[B]`` of each row's distribution, in nats."""
-    returns_float64 = chain.as_float64
+    float64_chain = chain.as_float64
     value = np.full(chain.sizes[0], np.nan)
-    # of the digits that cancel, a result keeps all that its dtype has
+    # A - <mu, theta> cancels: below this ratio to its terms, log space is more accurate
     min_ratio = 2.0**-24 if chain.dtype == torch.float32 else 2.0**-3
     value_ptr = value.ctypes.data
 
@@ -244,7 +258,7 @@ def entropy_cpu(chain: ChainBuffers) -> Tensor:
         return num_out_of_range
 
     if not chain.shared_transitions or run_in_chunks(
-        returns_float64.addresses, run_chunk
+        float64_chain.addresses, run_chunk
     ):
         rows = np.isnan(value).nonzero()[0]
         work = 4 * chain.inner_steps
@@ -253,16 +267,16 @@ def entropy_cpu(chain: ChainBuffers) -> Tensor:
             len(rows),
             work,
             rows,
-            returns_float64.arrays,
+            float64_chain.arrays,
             value,
         )
     return torch.from_numpy(value).to(chain.dtype)
 
 
 def per_step_marginals(chain: ChainBuffers) -> LogPartitionAndMarginals:
-    """Return the log-partition and marginals, with edges ``[B, T - 1, S, S]``.
+    """Log-partition and marginals with edges ``[B, T - 1, S, S]``.
 
-    The edges have a time axis although the rows share the transitions.
+    Edges have a time axis even if the rows share the transitions.
     """
     B = chain.sizes[0]
     shapes = _marginal_shapes(chain.sizes, False)

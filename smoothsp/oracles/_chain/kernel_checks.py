@@ -1,4 +1,4 @@
-"""Small chains on which the kernels of a device are tried against those of the CPU."""
+"""Small chains on which CUDA kernels are checked against the CPU."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ from smoothsp.oracles._inference.kernel_checks import (
 )
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-# Rows of a trial, their positions, one row shorter and one empty, and outputs of each.
+# Rows (one shorter, one empty), steps and outputs of the example.
 B, T, K = 3, 5, 2
-# What a training step asks, and predictions: their kernels are compiled at once.
+# Ops of training and prediction: compiled and checked together, in one pause.
 TRAINING_KERNELS = ("log_partition", "decode")
 
 
-# Answers of the CPU to ``ChainBuffers`` and further inputs.
+# CPU functions of ``ChainBuffers`` and further inputs, by op.
 CPU_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log_partition": forward_backward.log_partition_and_marginals,
     "covariance": forward_backward.covariance_cpu,
@@ -36,25 +36,25 @@ CPU_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def run_cpu_function(name: str, *inputs: Any) -> Any:
-    """Return the CPU's answer; the first six inputs are those of a chain."""
+    """Call the CPU function of an op; the first six inputs are those of a chain."""
     return CPU_FUNCTIONS[name](ChainBuffers.from_op_args(*inputs[:6]), *inputs[6:])
 
 
 class _CheckedKernel(NamedTuple):
-    """A function that calls so many kernels, and the question that it answers."""
+    """A function that calls kernels, the name of its op, and its number of kernels."""
 
     function: Callable[..., Any]
     name: str
     num_kernels: int
 
     def reference(self, *inputs: Any) -> Any:
-        """Return the CPU's answer, where the inputs are."""
+        """Compute on CPU copies; return results on the device of the inputs."""
         return run_on_cpu(inputs[0], run_cpu_function, self.name, *inputs)
 
     def run(
         self, dtype: torch.dtype, S: int, shared: bool, device: torch.device
     ) -> None:
-        """Raise if kernels of a device give other answers than the CPU."""
+        """Raise if results of the device differ from those of the CPU."""
         inputs = example_inputs(self.name, dtype, S, shared)
         device_inputs = tree_map_only(Tensor, lambda x: x.to(device), inputs)
         assert_matches_cpu(
@@ -72,11 +72,11 @@ CHECKED_KERNELS: dict[str, _CheckedKernel] = {}
 
 
 def with_fallback(cpu_name: str, kernels: int = 1) -> Callable[[Function], Function]:
-    """Wrap a function that calls kernels, to answer a question as the CPU does.
+    """Wrap a function that calls kernels: check it first, and fall back to the CPU.
 
-    Each variant that Triton compiles, for a dtype, a power of two of states, and
-    transitions that are shared or not, is tried on a chain of that kind. If one fails
-    the CPU replaces all of them.
+    Triton compiles a variant for each dtype, padded number of states, and shared or
+    per-step transitions. Each is checked on a chain of that kind. After one failure the
+    CPU replaces all of them.
     """
 
     def wrap(function: Function) -> Function:
@@ -116,7 +116,7 @@ def with_fallback(cpu_name: str, kernels: int = 1) -> Callable[[Function], Funct
 def example_inputs(
     name: str, dtype: torch.dtype, S: int, shared: bool
 ) -> tuple[Any, ...]:
-    """Return inputs of a question, on the CPU; rows are ragged, moves forbidden."""
+    """Return CPU inputs of an op, with ragged rows and forbidden transitions."""
     generator = torch.Generator("cpu").manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

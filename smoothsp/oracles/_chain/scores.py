@@ -1,4 +1,4 @@
-"""Scores of given outputs of a chain, and the parts that these use, on the CPU."""
+"""Scores and part counts of outputs of a chain, on the CPU."""
 
 import numpy as np
 import torch
@@ -14,9 +14,9 @@ from smoothsp.oracles._inference.to_numpy import to_numpy
 def score_cpu(
     chain: ChainBuffers, labels: Tensor, with_hi_lo: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``.
+    """Scores ``[B, K]`` in float64 of ``labels`` ``[B, K, T]``.
 
-    With ``two`` also as sums of two numbers ``[B, K, 2]``.
+    If ``with_hi_lo``, also as double-doubles ``[B, K, 2]``.
     """
     value = chain.empty(*labels.shape[:2], dtype=torch.float64)
     if not with_hi_lo:
@@ -54,9 +54,9 @@ def _fill_scores(
 def count_parts_cpu(
     chain: ChainBuffers, weights: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use.
+    """Sum the weights ``[B, K]`` of ``labels`` ``[B, K, T]`` over the parts they use.
 
-    In the shapes of the potentials.
+    The result has the shapes of the potentials.
     """
     B, T, S = chain.sizes
     positions = chain.positions
@@ -68,6 +68,7 @@ def count_parts_cpu(
         raise ValueError(label_range_message(S, paths.flat[bad_position], row, step))
     _, transitions_shape, *ends = chain.shapes
     emissions = weights.new_zeros((B, T, S))
+    # sums over rows and time: float32 would lose digits of long batches
     sums = [
         weights.new_zeros(x, dtype=torch.float64) for x in (transitions_shape, *ends)
     ]

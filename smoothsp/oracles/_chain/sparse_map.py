@@ -1,4 +1,4 @@
-"""Sparse mixtures of the outputs of chains, whole searches in compiled code."""
+"""SparseMAP of chains: an active-set search per row, in compiled code."""
 
 from typing import Any, cast
 
@@ -12,19 +12,19 @@ from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._chain.engine import ChainEngine
 from smoothsp.oracles._inference import rules
 
-# Slots for outputs at first; where a row needs more, four times as many.
+# Initial slots for active outputs; rows that overflow run again with four times more.
 _SLOTS = 64
-# Strengths that leave scores and costs far from the ends of float64.
+# Strengths for which squares of scores and costs stay in range of float64.
 _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100
 
 
 def solve_sparse_map(
     chain: ChainBuffers, strength: float, max_decodes: int, rounding: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Outputs ``[B, k, T]``, weights ``[B, k]`` and gaps ``[B]``, heaviest first.
+    """Outputs ``[B, k, T]`` and weights ``[B, k]``, heaviest first, and gaps ``[B]``.
 
-    None where the chain is not on the CPU, or the strength is beyond what the search
-    takes. Where a row has fewer than k outputs, its first again, without weight.
+    Rows with fewer than k outputs repeat their first one with weight 0. None if the
+    chain is not on the CPU, or the strength is out of range.
     """
     if not chain.kernel_ready or not _MIN_STRENGTH < strength < _MAX_STRENGTH:
         return None
@@ -58,7 +58,7 @@ def _heaviest_first(outputs: Any, weights: Any) -> tuple[Tensor, Tensor]:
 
 
 def agreement_counts(outputs: Tensor) -> Tensor:
-    """At how many positions two of the outputs ``[B, k, T]`` agree: ``[B, k, k]``."""
+    """Number of positions where outputs ``[B, k, T]`` agree pairwise: ``[B, k, k]``."""
     B, k, T = outputs.shape
     counts = np.empty((B, k, k))
     arrays = outputs.numpy(), counts
@@ -67,6 +67,9 @@ def agreement_counts(outputs: Tensor) -> Tensor:
 
 
 def mixture_marginals(chain: ChainEngine, weights: Tensor, outputs: Tensor) -> Tensor:
-    """Share ``[B, T, S]`` of mixtures that has each label. Differentiable."""
+    """Marginals ``[B, T, S]`` of mixtures: total weight of each label at each step.
+
+    Differentiable in the weights.
+    """
     counts = rules.count_parts(chain, outputs, weights, (True, False, False, False))
     return cast(Tensor, counts[0])

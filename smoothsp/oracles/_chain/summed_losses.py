@@ -1,7 +1,7 @@
-"""Losses of a batch of chains summed over its rows, with their gradients at once.
+"""Fused losses of chains: weighted sums over rows, computed with their gradients.
 
-Most calls in training are these. A small batch takes one compiled call, a large one a
-call for each piece, on several threads.
+The path of most training steps. A small batch takes one compiled call, a large one a
+call for each chunk of rows, on several threads.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.op import FusedNode, Recomputation
 from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
-# A sum and its gradients.
+# A loss and its gradients with respect to the potentials.
 SumAndGrads = tuple[Tensor, list[Tensor]]
 
 
@@ -31,20 +31,20 @@ def summed_loss(
     weight: Tensor | float,
     recomputation: Recomputation,
 ) -> Tensor | None:
-    """A weighted sum over the rows of ``y`` ``[B, T]``; gradients reach the potentials.
+    """Weighted sum of losses of ``y`` ``[B, T]``, differentiable in the potentials.
 
-    None where one call cannot.
+    None if no fused kernel supports the arguments.
 
     Parameters
     ----------
     kernel
-        Of ``fused``: fills the sum and its gradients.
+        Function of ``fused`` that fills the sum and its gradients.
     options
-        Its further arguments. Of a tensor it gets the address, row by row.
+        Its further arguments; tensors are passed by the address of the first row.
     weight
         ``[B]``, or a number for all rows.
-    again
-        Of the sum.
+    recomputation
+        Recomputes the sum by differentiable ops, for higher derivatives.
     """
     potentials = chain.potentials
     emissions = potentials[0]
@@ -69,7 +69,7 @@ def summed_loss(
 
     def gradients(grad: Tensor, needs_grad: Sequence[bool]) -> Sequence[Tensor | None]:
         try:
-            # one step, so that no other thread gets them too
+            # pop is atomic: of two threads, only one gets the buffers to scale in place
             grads = unused_grads.pop()
         except IndexError:
             filled = _run_kernel(kernel, options, chain, y, weight)
@@ -82,7 +82,7 @@ def summed_loss(
 def _scale_grads_inplace(
     gradients: Sequence[Tensor], grad: Tensor, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Gradients times a number, in place."""
+    """Multiply gradients by a number, in place; skipped for 1."""
     if grad.item() != 1:
         for x in gradients:
             x.mul_(grad)
@@ -99,7 +99,7 @@ def _run_kernel(
     y: Tensor,
     weight: Tensor | float,
 ) -> SumAndGrads | None:
-    """The sum and its gradients; None if a row is not safe in float64 either."""
+    """Compute the loss and its gradients; None if a row is out of range in float64."""
     B, T, S = chain.sizes
     y = y.contiguous()
     if isinstance(weight, Tensor):
@@ -122,7 +122,7 @@ def _run_kernel(
 
 
 def _kernel_options(options: tuple[Any, ...], row: int) -> tuple[Any, ...]:
-    """Options as kernels take them: addresses of tensors, from a row on."""
+    """Replace tensors among the options by their addresses at a row."""
     return tuple(x[row:].data_ptr() if isinstance(x, Tensor) else x for x in options)
 
 
@@ -134,9 +134,9 @@ def _run_batch(
     weights: Tensor | None,
     options: tuple[Any, ...],
 ) -> tuple[int, Tensor, list[Tensor]]:
-    """The code that ``call`` returns, the sum, and its gradients."""
+    """Run the kernel in one call: status code, loss and gradients."""
     (B, T, S), new = chain.sizes, EMPTY_TENSORS[chain.dtype].new_empty
-    summed_loss, emission_grads, transitions = new(()), new(B, T, S), new(S, S)
+    total, emission_grads, transitions = new(()), new(B, T, S), new(S, S)
     start, end = new(S), new(S)
     code = call(
         chain.addresses,
@@ -150,9 +150,9 @@ def _run_batch(
             start.data_ptr(),
             end.data_ptr(),
         ),
-        summed_loss.data_ptr(),
+        total.data_ptr(),
     )
-    return code, summed_loss, [emission_grads, transitions, start, end]
+    return code, total, [emission_grads, transitions, start, end]
 
 
 def _run_chunks(
@@ -163,7 +163,7 @@ def _run_chunks(
     weights: Tensor | None,
     options: tuple[Any, ...],
 ) -> tuple[int, Tensor, list[Tensor]]:
-    """Compute ``_whole`` by pieces, summed in float64 in order."""
+    """Results of ``_run_batch`` by chunks, summed in float64 in order of rows."""
     B, T, S = chain.sizes
     rows = rows_per_chunk(B, T, S)
     first_rows = range(0, B, rows)
@@ -214,7 +214,7 @@ def log_likelihood(
     cost: float = 0.0,
     mu: float = 1.0,
 ) -> Tensor | None:
-    """Sum of weighted log-probabilities, as ``fused.log_likelihood`` has them."""
+    """Weighted sum of log-probabilities, by ``fused.log_likelihood``."""
     return summed_loss(_log_likelihood, (cost, mu), chain, y, weight, recomputation)
 
 
@@ -225,7 +225,7 @@ def violation(
     recomputation: Recomputation,
     cost: float,
 ) -> Tensor | None:
-    """Sum of weighted violations of the margin, as ``fused.violation`` has them."""
+    """Weighted sum of margin violations, by ``fused.violation``."""
     return summed_loss(fused.violation, (cost,), chain, y, weight, recomputation)
 
 
@@ -238,7 +238,7 @@ def smoothed_violation(
     mu: float,
     k: int,
 ) -> tuple[Tensor, Tensor] | None:
-    """Sum of violations smoothed over the k best, and which rows are exact."""
+    """Sum of violations smoothed over the k best, and exactness of rows ``[B]``."""
     exact = EMPTY_TENSORS[torch.bool].new_empty(len(chain.potentials[0]))
     options = exact, cost, mu, k
     result = summed_loss(

@@ -1,8 +1,7 @@
 """Scores, counts and vector-Jacobian products of a chain in PyTorch, for devices.
 
-All are sums of products without a recursion, a few operations for a batch of any
-length. The bits of a result do not change from run to run. The arguments of a chain are
-those of ``_chain.buffers``.
+None needs a recursion over time: a few operations serve a batch of any length. Results
+are deterministic to the bit. The arguments of a chain are those of ``_chain.buffers``.
 """
 
 import torch
@@ -10,10 +9,10 @@ from torch import Tensor
 
 
 def score(chain: tuple[Tensor, ...], labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scores ``[B, K]`` in float64, and which labels are out of range.
+    """Scores ``[B, K]`` in float64, and a mask ``[B, K, T]`` of labels out of range.
 
-    The latter are ``[B, K, T]``, in the order of ``steps``; a score that uses one means
-    nothing. Terms are added in the order of time, as on the CPU.
+    The mask is in the order of ``steps``; scores of such labels are undefined. Terms
+    are added in the order of time, as on the CPU.
     """
     emissions, transitions, start, end, steps, lengths = (x.detach() for x in chain)
     B, K, T = labels.shape
@@ -36,14 +35,14 @@ def score(chain: tuple[Tensor, ...], labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sum_left_to_right(terms: Tensor) -> Tensor:
-    """Return the sums of columns ``[N, M]``, one term after the other."""
+    """Sum columns of ``[N, M]`` sequentially, for the same bits as on the CPU."""
     if torch.are_deterministic_algorithms_enabled():
-        # versions of PyTorch take memory of N by N for cumsum then
+        # in this mode some versions of PyTorch allocate N by N for cumsum
         total = torch.zeros_like(terms[0])
         for term in terms:
             total += term
         return total
-    # a device adds along the first of several axes in order, but a vector in a tree
+    # cumsum over the first of several axes is sequential on a device; sum is a tree
     return torch.nn.functional.pad(terms, (0, 1)).cumsum(0)[-1, :-1]
 
 
@@ -55,40 +54,41 @@ def count_parts(
     S: int,
     shared: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return weights ``[B, K]`` added up over the parts that ``labels`` use.
+    """Sum the weights ``[B, K]`` of ``labels`` ``[B, K, T]`` over the parts they use.
 
-    What rows share is added up in float64. Labels out of range use nothing.
+    Shared potentials are summed in float64. Labels out of range count for no part.
     """
     B, K, T = labels.shape
     y, real, wrong = _pack_labels(labels, steps, lengths, S)
-    float64_weights = (
+    label_weights = (
         weights.detach()[..., None].expand(B, K, T).masked_fill(~real | wrong, 0)
     )
-    row_weights = float64_weights.double()
+    label_weights_float64 = label_weights.double()
     row = torch.arange(B, device=y.device)[:, None, None].expand(B, K, T)
     t = steps[:, None].expand(B, K, T)
     before, after = y[..., :-1], y[..., 1:]
-    is_transition = row_weights[..., 1:].masked_fill(wrong[..., :-1], 0)
+    edge_weights = label_weights_float64[..., 1:].masked_fill(wrong[..., :-1], 0)
     into = _incoming_steps(t)
     where = () if shared else (row[..., 1:], into)
     edges = (S, S) if shared else (B, max(T - 1, 0), S, S)
     is_last = torch.arange(T, device=y.device) == (lengths - 1)[:, None, None]
-    ends = row_weights.masked_fill(~is_last, 0)
-    emissions_grad = (
-        _scatter_add((B, T, S), (row, t, y), float64_weights),
-        _scatter_add(edges, (*where, before, after), is_transition),
-        _scatter_add((S,), (y[..., :1],), row_weights[..., :1]),
+    ends = label_weights_float64.masked_fill(~is_last, 0)
+    sums = (
+        _scatter_add((B, T, S), (row, t, y), label_weights),
+        _scatter_add(edges, (*where, before, after), edge_weights),
+        _scatter_add((S,), (y[..., :1],), label_weights_float64[..., :1]),
         _scatter_add((S,), (y,), ends),
     )
-    nodes, transitions, start, end = (x.to(weights.dtype) for x in emissions_grad)
+    nodes, transitions, start, end = (x.to(weights.dtype) for x in sums)
     return nodes, transitions, start, end
 
 
 def _scatter_add(
     shape: tuple[int, ...], indices: tuple[Tensor, ...], x: Tensor
 ) -> Tensor:
-    """Return numbers added up at indices, which are within the shape."""
-    # index_put, which sorts indices on a device, without a check that may wait for it
+    """Add numbers at indices, which must be within the shape."""
+    # index_put sorts indices on a device, so its sums are deterministic; unsafe=True
+    # skips the range check, which would synchronise
     sums: Tensor = torch.ops.aten._index_put_impl_(
         x.new_zeros(shape), indices, x, accumulate=True, unsafe=True
     )
@@ -96,10 +96,10 @@ def _scatter_add(
 
 
 def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> tuple[Tensor, ...]:
-    """Return parts of rows times weights ``[B]``, added up to potentials' shapes.
+    """Multiply marginals of rows by weights ``[B]``; sum over rows in float64.
 
-    The backward pass of ``log_partition``, without a derivative of its own. Sums over
-    rows are taken in float64.
+    The backward pass of ``log_partition``, itself not differentiable. Results have the
+    shapes of the potentials.
     """
     nodes, edges, heads, tails = (x.detach() for x in parts)
     weights = weights.detach().to(nodes.dtype)
@@ -115,16 +115,16 @@ def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> tuple[Tenso
 
 
 def _incoming_steps(steps: Tensor) -> Tensor:
-    """Return which transitions lead into positions from the second on."""
+    """Indices of the transitions into positions from the second on."""
     return (steps[..., 1:] - 1).clamp(min=0)
 
 
 def _pack_labels(
     labels: Tensor, steps: Tensor, lengths: Tensor, S: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return labels, real positions first, which are real, which are out of range.
+    """Labels in the order of ``steps``, and masks: real, and real but out of range.
 
-    Labels that are not real or out of range are 0.
+    All ``[B, K, T]``. Masked labels and those out of range become 0, a safe index.
     """
     y = labels.gather(2, steps[:, None].expand_as(labels))
     real = torch.arange(y.shape[2], device=y.device) < lengths[:, None, None]

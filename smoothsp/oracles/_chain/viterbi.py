@@ -1,4 +1,4 @@
-"""Maximisers and samples of a chain on the CPU."""
+"""Viterbi decoding, k best outputs and sampling of a chain on the CPU."""
 
 from functools import partial
 from typing import Any
@@ -31,10 +31,10 @@ def _order_longest_first(lengths: Any) -> Any:
 
 
 def _estimate_work(chain: ChainBuffers, k: int = 0) -> int:
-    """Work of max-product and of k more outputs, as ``run_rows`` reckons.
+    """Work of Viterbi and k further outputs, in the unit of ``run_rows``.
 
-    Measured: a step of the innermost loop takes a quarter of what it takes elsewhere, a
-    label of one more output as long as 40.
+    Measured: an iteration of the innermost loop costs a quarter of the unit, a label of
+    a further output 40 units.
     """
     B, T, _ = chain.sizes
     return chain.inner_steps // 4 + 40 * k * B * T
@@ -43,7 +43,7 @@ def _estimate_work(chain: ChainBuffers, k: int = 0) -> int:
 def decode_cpu(
     chain: ChainBuffers, gold: Tensor | None = None, cost: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Highest scores ``[B]``, and maximisers ``[B, T]``, -1 where nothing is real.
+    """Maxima ``[B]`` and maximisers ``[B, T]``, -1 at masked positions.
 
     ``cost`` is added, in float64, for each label that differs from ``gold`` ``[B, T]``.
     """
@@ -78,7 +78,7 @@ def decode_cpu(
 
 
 def decode_topk_cpu(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k best outputs ``[B, k, T]``, which of them exist, and scores ``[B, k]``."""
+    """The k best outputs ``[B, k, T]``, their validity and scores, both ``[B, k]``."""
     B, T, _ = chain.sizes
     labels = chain.empty(B, k, T, dtype=torch.int64)
     valid = chain.empty(B, k, dtype=torch.bool)
@@ -97,7 +97,10 @@ def decode_topk_cpu(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor
 
 
 def sample_cpu(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
-    """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
+    """Sample outputs ``[B, n, T]`` from ``uniforms`` of that shape.
+
+    Forward filtering, backward sampling.
+    """
     (B, n, T), S = uniforms.shape, chain.sizes[2]
     labels, float64_buffers = chain.empty(B, n, T, dtype=torch.int64), chain.as_float64
     uniforms, pending = uniforms.contiguous(), np.ones(B, np.bool_)
@@ -113,8 +116,8 @@ def sample_cpu(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
         num_out_of_range: int = samples.sample(addresses, *layout, n, *row_ptrs)
         return num_out_of_range
 
-    # the forward pass of laws takes no longer than both passes over many states; a
-    # label of a sample takes a tenth of what all sums at its position take
+    # measured: with many states the log-space forward pass is as fast as both scaled
+    # passes; sampling a label costs a tenth of the sums at its position
     in_lanes = chain.shared_transitions and S <= MAX_STATES_IN_LANES
     if not in_lanes or run_in_chunks(float64_buffers.addresses, run_chunk, 1 + n // 10):
         rows = pending.nonzero()[0]

@@ -1,4 +1,4 @@
-"""Parts of a chain times weights: the last step of a gradient, compiled."""
+"""Vector-Jacobian products of a chain's log-partition: marginals times row weights."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,25 +11,25 @@ from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_rows
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
 from smoothsp.oracles._chain.chunks import VECTORS
 
-# Into how many ranges the gradient is cut, for threads.
+# Ranges of the gradient for threads: fixed, so that bits do not depend on threads.
 NUM_RANGES = 16
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
-# Marginals where rows share the transitions: nodes, all others in one tensor, their
-# sizes with a vector of the dtype, and where nodes, edges, heads and tails lie.
+# Marginals for shared transitions: nodes, all others in one tensor, sizes with a vector
+# of the dtype, and addresses of nodes, edges, heads and tails.
 SavedMarginals = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
 def unpack_marginals(saved: SavedMarginals) -> Gradients:
-    """Nodes, edges, heads and tails, the last three views of one tensor."""
+    """Return nodes, edges, heads and tails; the last three are views of one tensor."""
     nodes, others, (B, _, S, _), _ = saved
     edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
     return nodes, edges.view(B, S, S), heads.view(B, S), tails.view(B, S)
 
 
 def vjp(weights: Tensor, parts: Sequence[Tensor]) -> list[Tensor | None]:
-    """Weights ``[B]`` times the parts of their rows, for transitions of each step.
+    """Multiply marginals by the weights ``[B]``, for transitions of each step.
 
-    Nodes and edges, contiguous, become gradients themselves.
+    Contiguous nodes and edges are overwritten and become the gradients.
     """
     nodes, edges, heads, tails = parts
     weights = weights.to(nodes.dtype)
@@ -48,9 +48,9 @@ def vjp(weights: Tensor, parts: Sequence[Tensor]) -> list[Tensor | None]:
 def vjp_overwriting(
     weights: Tensor, saved: SavedMarginals, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
-    """``vjp`` for shared transitions; the nodes become a gradient themselves.
+    """``vjp`` for shared transitions; the nodes are overwritten by their gradient.
 
-    None for a gradient that is not wanted.
+    None for gradients that are not needed.
     """
     nodes, others, sizes, data_ptrs = saved
     B, T, S, _ = sizes

@@ -1,4 +1,4 @@
-"""Sparse mixtures of chains that are searched again and again, in compiled code."""
+"""Warm-started SparseMAP of chains: searches continue from their last mixtures."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import sparsemap_chains
 from smoothsp._kernels.threads.ranges import run_rows
 
-# Slots for outputs at first.
+# Initial number of slots for active outputs.
 _SLOTS = 16
-# Roundings of the largest score that a gap may consist of.
+# A gap below this multiple of eps times the largest score is rounding error.
 _ROUNDINGS = 16
 
 
 class ChainMixtures:
-    """``Mixtures`` of a chain: the same searches, row by row in one call.
+    """``Mixtures`` of a chain, with the searches of all rows in one compiled call.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ class ChainMixtures:
     strength
         ``(batch,)`` float64, > 0.
     y
-        Outputs ``(batch, time)`` to start from.
+        Initial outputs ``(batch, time)``.
     """
 
     def __init__(self, chain: Any, strength: Tensor, y: Tensor) -> None:
         self.chain, self.strength = chain, strength.numpy()
         self._arrays = chain._buffers.arrays
         B, T, self._states = chain.emissions.shape
-        # as the kernel has it, with the costs
+        # emissions plus costs, as the kernel takes them
         self._emissions = self._arrays[0].copy()
         self.rows = torch.arange(B, device="cpu")
         self._outputs = np.full((B, _SLOTS, T), -1)
@@ -45,18 +45,18 @@ class ChainMixtures:
 
     @property
     def decodes(self) -> Tensor:
-        """``(batch,)``: number of searches for the best output."""
+        """``(batch,)``: number of decodes so far."""
         return torch.from_numpy(self._decodes)
 
     def restart(self, _: Any, rows: Tensor, cost: Tensor, strength: Tensor) -> None:
-        """Search these rows again, with costs ``(n, size)`` and strengths ``(n,)``."""
+        """Set costs ``(n, size)`` and strengths ``(n,)`` of rows to search again."""
         self.rows, row_index = rows, rows.numpy()
         cost_table = cost.numpy().reshape(len(row_index), *self._emissions.shape[1:])
         self._emissions[row_index] = self._arrays[0][row_index] + cost_table
         self.strength[row_index] = strength.numpy()
 
     def run(self, max_decodes: int, add_last: bool = False) -> None:
-        """Decode at most ``most`` times; rows that took as many stay in ``rows``."""
+        """Search ``rows``; rows that used all ``max_decodes`` remain in ``rows``."""
         row_index, C = self.rows.numpy(), self._weights.shape[1]
         if self._counts.max(initial=0) + max_decodes >= C:
             self._outputs = np.pad(self._outputs, ((0, 0), (0, C), (0, 0)))
@@ -77,7 +77,7 @@ class ChainMixtures:
         self._scores = None
 
     def marginals(self, rows: Tensor) -> Tensor:
-        """Share ``(n, size)`` of the mixture that uses each label."""
+        """Marginals ``(n, size)`` of the mixtures: total weight of each label."""
         row_index = rows.numpy()
         outputs, weights = self._outputs[row_index], self._weights[row_index][..., None]
         n, _, T = outputs.shape
@@ -88,7 +88,7 @@ class ChainMixtures:
         return result.scatter_add_(1, *flat)
 
     def active_outputs(self, row: int) -> tuple[Any, Any, Any, Any]:
-        """Slots, weights, scores without cost and parts of a row, as arrays."""
+        """Slots, weights, scores without cost, and parts of a row's active outputs."""
         if self._scores is None:
             is_active = self._weights > 0
             best = self._outputs[np.arange(len(is_active)), self._weights.argmax(1)]
@@ -100,13 +100,13 @@ class ChainMixtures:
         return slots, self._weights[row, slots], self._scores[row, slots], parts
 
     def set_weights(self, row: int, slots: Any, weights: Any) -> None:
-        """Change the weights of a row."""
+        """Replace the weights of a row."""
         self._weights[row] = 0.0
         self._weights[row, slots] = weights
         self._counts[row] = (weights > 0).sum()
 
     def result(self) -> tuple[Tensor, Tensor, Tensor, None]:
-        """Outputs, weights and parts, heaviest first, as ``Mixtures`` has them."""
+        """Outputs, weights and parts, heaviest first, as ``Mixtures`` returns them."""
         k = int(self._counts.max(initial=1))
         order = np.argsort(-self._weights, axis=1, kind="stable")[:, :k]
         rows = np.arange(len(order))[:, None]

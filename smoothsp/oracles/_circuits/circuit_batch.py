@@ -81,8 +81,8 @@ class CircuitBatch:
         return batch
 
     def __getstate__(self) -> dict[str, Any]:
-        # the arrays of a copy are elsewhere
-        left = {"edges_at", "rows_at", "_lanes"}
+        # addresses and device tensors belong to this object: a copy makes its own
+        left = {"edges_address", "rows_address", "_lanes"}
         return {name: x for name, x in vars(self).items() if name not in left}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

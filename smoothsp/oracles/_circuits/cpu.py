@@ -471,7 +471,7 @@ def scratch_memory(
     batch = edges.num_items, arrays, dtype
     cache: dict[str, Any] = _THREAD_SCRATCH.__dict__
     scratch: NDArray[Any]
-    if cache.get("query") == batch:
+    if cache.get("batch") == batch:
         scratch = cache["found"]
         return scratch
     lanes = 64 // dtype.itemsize

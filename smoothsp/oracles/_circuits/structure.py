@@ -165,7 +165,7 @@ class CircuitStructure(Distribution):
         if leaves_are_potentials or (
             is_checked and structure_class.leaves.__module__.startswith("smoothsp.")
         ):
-            self.__dict__["_has_known_sizes"] = True
+            self.__dict__["_sizes_match"] = True
         self._require_valid(next(iter(self._row_potentials)))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -89,8 +89,8 @@ class Topology:
         return address_table(self.edges)
 
     def __getstate__(self) -> dict[str, Any]:
-        # the arrays of a copy are elsewhere
-        return {name: x for name, x in vars(self).items() if name != "edges_at"}
+        # addresses are those of this object's arrays: a copy computes its own
+        return {name: x for name, x in vars(self).items() if name != "edges_address"}
 
     @cached_property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Checks of what a user hands in, and their messages."""
+"""Validation of arguments: types, shapes, ranges, and the error messages."""
 
 import os
 from typing import Any
@@ -17,7 +17,7 @@ from smoothsp.oracles._inference.tracing import (
 DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
-# Outputs of a row that may be listed: more would not fit into memory.
+# Largest k of the k best outputs: more would not fit into memory.
 MAX_OUTPUTS = 10**6
 # Bytes of memory of this machine; Windows has no sysconf, so no limit is known there.
 try:
@@ -31,12 +31,12 @@ NO_TORCHSCRIPT = (
     "torch.jit: TorchScript is not supported; use torch.export, of "
     "LinearChain.exportable() where smoothsp cannot be imported"
 )
-# What torch.jit.is_tracing asks, without its hops.
+# torch.jit.is_tracing calls this through two Python functions.
 is_jit_tracing = torch._C._is_tracing
 
 
 def has_concrete_values() -> bool:
-    """Whether values can be looked at: not while torch.compile or torch.func trace."""
+    """Whether tensors have values: not while torch.compile or torch.func trace."""
     return not (
         torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     )
@@ -49,10 +49,10 @@ def require_no_torchscript() -> None:
 
 
 def as_dense(name: str, value: object) -> Tensor:
-    """``value`` as a tensor whose memory holds its entries, in some order.
+    """Return ``value`` as a strided tensor whose memory holds its entries.
 
-    A negative bit is resolved, since memory holds the opposites where it is set. Zeros
-    without memory are written to new memory.
+    A negative bit is resolved, since memory then holds the negated entries. Zero
+    tensors of forward differentiation have no memory and are copied to new memory.
     """
     if not isinstance(value, Tensor):
         remedy = (
@@ -76,7 +76,10 @@ def as_dense(name: str, value: object) -> Tensor:
 
 
 def as_potentials(name: str, value: object) -> Tensor:
-    """``value`` as a dense tensor of float32 or float64; halves become float32."""
+    """Return ``value`` as a dense float32 or float64 tensor.
+
+    bfloat16 and float16 become float32.
+    """
     if not torch.compiler.is_compiling():
         require_no_torchscript()
         if is_dense_cpu(value) and value.dtype in FLOATS:  # type: ignore[attr-defined]
@@ -102,7 +105,10 @@ def as_potentials(name: str, value: object) -> Tensor:
 def require_same_dtype(
     name: str, value: Tensor, reference_name: str, reference: Tensor
 ) -> None:
-    """Potentials must agree, so that none is silently rounded or moved."""
+    """Require the dtype and device of ``reference``.
+
+    Potentials are never converted silently, which would round or copy them.
+    """
     require_device(name, value, reference.device)
     if value.dtype != reference.dtype:
         raise TypeError(
@@ -112,7 +118,7 @@ def require_same_dtype(
 
 
 def require_device(name: str, value: Tensor, device: torch.device) -> None:
-    """``value`` must be where the potentials are."""
+    """Require ``value`` on the device of the potentials."""
     if value.device != device:
         raise TypeError(
             f"{name}: expected a tensor on {device} like the potentials, got one on "
@@ -123,7 +129,7 @@ def require_device(name: str, value: Tensor, device: torch.device) -> None:
 def require_shape(
     name: str, value: Tensor, expected: tuple[int, ...], description: str
 ) -> None:
-    """``value`` must have the expected shape, called ``words``."""
+    """Require the expected shape; ``description`` names it in the message."""
     if tuple(value.shape) != expected:
         raise ValueError(
             f"{name}: expected {description} = {expected}, got {tuple(value.shape)}"
@@ -131,7 +137,7 @@ def require_shape(
 
 
 def as_positive_int(name: str, value: object) -> int:
-    """``value`` as an int of at least 1."""
+    """Return ``value`` if it is an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
     if value < 1:
@@ -142,37 +148,38 @@ def as_positive_int(name: str, value: object) -> int:
 def as_output_count(
     name: str, value: object, values_per_output: int = 1, sampled: bool = False
 ) -> int:
-    """``value`` as how many outputs to list or to sample: an int of at least 1.
+    """Return ``value`` as a number of outputs, at least 1, that fits into memory.
 
-    ``numbers``, of 8 bytes, that one output of each row takes: memory has to have room.
+    One output of each row has ``values_per_output`` values of 8 bytes. ``sampled``
+    outputs have no further bound, the k best have ``MAX_OUTPUTS``.
     """
-    as_int = as_positive_int(name, value)
-    # sizes that a compiler leaves open are not looked at
+    count = as_positive_int(name, value)
+    # comparing a symbolic size would make a compiler specialise on it
     max_outputs = (
         MEMORY_BYTES // (8 * max(values_per_output, 1))
         if has_concrete_values()
-        else as_int
+        else count
     )
     max_count = max_outputs if sampled else min(max_outputs, MAX_OUTPUTS)
-    if as_int > max_count:
+    if count > max_count:
         gigabytes = f"{MEMORY_BYTES / 2**30:.3g} GiB"
         why = f", which fill the {gigabytes} of memory of this machine"
-        got = as_int if as_int < 2**63 else "more than 64 bits hold"
+        got = count if count < 2**63 else "more than 64 bits hold"
         raise ValueError(
             f"{name}: expected at most {max_count}"
             f"{why if max_count == max_outputs else ''}, got {got}"
         )
-    return as_int
+    return count
 
 
 def require_number(name: str, value: object) -> None:
-    """``value`` must be a number, or a tensor that holds one."""
+    """Require a number, or a tensor with one element."""
     if isinstance(value, str) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
 
 
 def as_positive(name: str, value: float) -> float:
-    """``value`` as a positive number."""
+    """Return ``value`` if it is positive and finite."""
     require_number(name, value)
     if isinstance(value, bool):
         raise TypeError(f"{name}: expected a number, got bool")
@@ -182,7 +189,7 @@ def as_positive(name: str, value: float) -> float:
 
 
 def as_nonnegative(name: str, value: float) -> float:
-    """``value`` as a number of at least 0."""
+    """Return ``value`` if it is finite and at least 0."""
     require_number(name, value)
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name}: expected a number >= 0, got {value}")
@@ -190,14 +197,14 @@ def as_nonnegative(name: str, value: float) -> float:
 
 
 def as_flag(name: str, value: object) -> bool:
-    """``value`` as a bool."""
+    """Return ``value`` if it is a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
     return value
 
 
 def as_generator(value: object) -> torch.Generator | None:
-    """``value`` as what random numbers are drawn from."""
+    """Return ``value`` if it is a generator, or None for the default generator."""
     if value is None or isinstance(value, torch.Generator):
         return value
     raise TypeError(
@@ -212,7 +219,7 @@ def as_bool_mask(
     description: str,
     device: torch.device,
 ) -> Tensor:
-    """``value`` as a boolean mask of the expected shape."""
+    """Return ``value`` as a boolean mask of the expected shape and device."""
     value = as_dense(name, value)
     if value.dtype != torch.bool:
         raise TypeError(
@@ -226,7 +233,7 @@ def as_bool_mask(
 
 
 def as_int64(name: str, value: object, device: torch.device) -> Tensor:
-    """``value`` as int64, where the potentials are."""
+    """Return an integer tensor as int64; require the device of the potentials."""
     value = as_dense(name, value)
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise TypeError(
@@ -244,7 +251,10 @@ def as_lengths(
     device: torch.device,
     name: str = "lengths",
 ) -> Tensor:
-    """``value`` as int64 lengths, one per row: a copy, which nobody else can change."""
+    """Return a copy of ``value`` as int64 lengths ``(batch,)`` from 0 to ``time``.
+
+    A copy, so that a later change in place by the caller cannot invalidate it.
+    """
     if is_eager() and is_dense_cpu(value) and device.type == "cpu":
         copy = _copy_valid_lengths(value, batch, time)  # type: ignore[arg-type]
         if copy is not None:
@@ -253,7 +263,7 @@ def as_lengths(
     require_shape(name, value, (batch,), "(batch,)")
     value = value.clone(memory_format=torch.contiguous_format)
     if not has_concrete_values() and value.is_cuda:
-        # nothing can be raised there without waiting for the device
+        # an error would need a copy to the host, which synchronises the device
         return value.clamp(0, time)
     if has_concrete_values() and batch:
         is_invalid = (value < 0) | (value > time)
@@ -269,9 +279,9 @@ def as_lengths(
 def as_row_ints(
     name: str, value: object, batch: int, device: torch.device
 ) -> list[int]:
-    """``value`` as an integer of at least 0 for each row, of one or of ``(batch,)``.
+    """Return an integer of at least 0 for each row, from an int or ``(batch,)``.
 
-    None while ``torch.compile`` traces.
+    The list is empty while ``torch.compile`` traces.
     """
     if type(value) is int and value >= 0 and not torch.compiler.is_compiling():
         return [value] * batch
@@ -299,7 +309,10 @@ def as_row_ints(
 
 
 def _copy_valid_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
-    """Ordinary int64 lengths, in one pass; None if something is unusual or wrong."""
+    """Check and copy int64 lengths in one pass; None sends them to the slow path.
+
+    The slow path converts other dtypes and raises the errors.
+    """
     if value.dtype != torch.int64 or value.shape != (batch,):
         return None
     data_ptr, copy = value.data_ptr(), value.new_empty(batch)
@@ -312,7 +325,7 @@ def _copy_valid_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
 
 
 def as_row_index(value: object, batch: int, device: torch.device) -> Tensor:
-    """``value`` as what picks rows: bool ``(batch,)``, or int64 indices of any number.
+    """Return ``value`` as an index of rows: bool ``(batch,)`` or int64 ``(number,)``.
 
     Negative indices count from the end.
     """
@@ -335,7 +348,7 @@ def as_row_index(value: object, batch: int, device: torch.device) -> Tensor:
 def as_row_weights(
     name: str, value: Tensor, batch: int, device: torch.device
 ) -> Tensor:
-    """``value`` as real weights, one per row."""
+    """Return ``value`` as real weights ``(batch,)``."""
     value = as_dense(name, value)
     if value.is_complex():
         raise TypeError(f"{name}: expected real numbers, got {value.dtype}")
@@ -344,13 +357,13 @@ def as_row_weights(
     return value
 
 
-def as_labels(value: object, require_same_dtype: Tensor) -> Tensor:
-    """``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``.
+def as_labels(value: object, reference: Tensor) -> Tensor:
+    """Return ``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``.
 
-    ``like`` is a tensor ``(batch, time, ...)``.
+    ``reference`` has the sizes and the device: ``(batch, time, ...)``.
     """
-    batch, time = require_same_dtype.shape[:2]
-    value = as_int64("y", value, require_same_dtype.device)
+    batch, time = reference.shape[:2]
+    value = as_int64("y", value, reference.device)
     sizes = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
     if sizes != (batch, time):
         raise ValueError(
@@ -361,7 +374,7 @@ def as_labels(value: object, require_same_dtype: Tensor) -> Tensor:
 
 
 def as_masked_labels(value: object, mask: Tensor, states: int) -> Tensor:
-    """``value`` as labels ``(batch, time)`` in range, 0 at masked positions."""
+    """Return ``value`` as labels ``(batch, time)`` in range, 0 at masked positions."""
     masked_labels = as_labels(value, mask)
     require_shape("y", masked_labels, tuple(mask.shape), "(batch, time)")
     masked_labels = masked_labels.masked_fill(~mask, 0)
@@ -372,11 +385,12 @@ def as_masked_labels(value: object, mask: Tensor, states: int) -> Tensor:
             raise ValueError(
                 label_range_message(states, int(masked_labels[row, step]), row, step)
             )
+    # unchecked while traced: out of range, an index would read foreign memory
     return masked_labels.clamp(0, states - 1)
 
 
 def label_range_message(states: int, label: object, row: int, step: int) -> str:
-    """Message about a label that is not a state."""
+    """Return the error message for a label that is not a state."""
     return (
         f"y: expected labels in [0, {states}) at every real position, got {label} at "
         f"row {row}, step {step}; mask that position if it has no label"
@@ -384,7 +398,10 @@ def label_range_message(states: int, label: object, row: int, step: int) -> str:
 
 
 def as_candidates(value: object, mask: Tensor) -> Tensor:
-    """``value`` as int64 ``(batch,)`` or ``(batch, k)`` of real candidates."""
+    """Return ``value`` as int64 indices of real candidates.
+
+    ``(batch,)`` or ``(batch, k)``; rows without a real candidate take any index.
+    """
     B, M = mask.shape
     value = as_int64("y", value, mask.device)
     if value.dim() not in (1, 2) or value.shape[0] != B:
@@ -407,10 +424,10 @@ def as_candidates(value: object, mask: Tensor) -> Tensor:
 
 
 def to_list(x: Tensor) -> Any:
-    """Constant integers as Python's, also where a transform has wrapped them."""
+    """Return integers as a list, also from under a transform of ``torch.func``."""
     if not is_transformed():
         return x.tolist()
-    # before 2.9 PyTorch finds no storage in what grad or jvp wrap
+    # before version 2.9, tensors wrapped by grad or jvp have no storage to read
     while torch._C._functorch.is_gradtrackingtensor(x):
         x = torch._C._functorch.get_unwrapped(x)
     if torch._C._functorch.is_functorch_wrapped_tensor(x):

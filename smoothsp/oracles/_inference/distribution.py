@@ -1,4 +1,4 @@
-"""The base of structures that are distributions: probabilities and divergences."""
+"""Base class of structures with a distribution: probabilities and divergences."""
 
 from typing import Any, TypeVar
 
@@ -14,22 +14,23 @@ Self = TypeVar("Self", bound="Distribution")
 
 
 class Distribution(Structure):
-    """A structure that sums over its outputs, so that they have probabilities.
+    """Gibbs distribution over the outputs of a structure: P(y) = exp(score(y)) / Z.
 
-    Scores are linear in potentials, so expected scores are marginals times potentials.
+    Scores are linear in the potentials, so expected scores are inner products of
+    marginals and potentials.
     """
 
     @property
     def _engine(self) -> Engine:
-        """Engine that answers for the structure, unless it asks another structure."""
+        """Engine of the structure; undefined if another structure computes for it."""
         raise NotImplementedError
 
     @property
     def _likelihood_structure(self) -> Any:
-        """A structure, of the same probabilities, whose ``_engine`` sums for losses.
+        """Structure with the same distribution whose ``_engine`` computes losses.
 
-        Its potentials are the own ones, less numbers without a gradient. None: losses
-        ask ``log_prob``.
+        Its potentials are those of this structure minus constants, which keeps float32
+        sums accurate. With None, losses call ``log_prob``.
         """
         return None
 
@@ -43,7 +44,7 @@ class Distribution(Structure):
         raise NotImplementedError
 
     def _resolve_name(self, name: str | None) -> str:
-        """The name of potentials, of the first if there is none."""
+        """Return a valid name of potentials; None stands for the first."""
         names = [*self._named_potentials()]
         if name is not None and name not in names:
             raise ValueError(f"name: expected one of {names}, got {name!r}")
@@ -119,8 +120,8 @@ class Distribution(Structure):
         .. math:: D(p \| q) = \sum_y p(y) \log \frac{p(y)}{q(y)}
             = \langle \mu_p, \theta_p - \theta_q \rangle - \log Z_p + \log Z_q
 
-        Differences of potentials are what is averaged, so that what both have in common
-        costs no digits. Arguments and errors as of ``cross_entropy``.
+        Differences of potentials are averaged, so that large common scores do not
+        cancel. Arguments and errors as in ``cross_entropy``.
 
         Returns
         -------
@@ -145,14 +146,17 @@ class Distribution(Structure):
 
 
 def _expected_score(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
-    """Mean of scores of parts under p, ``(batch,)``; -inf if one may be."""
+    """Expected score under p, ``(batch,)``: sum of marginals times ``scores``.
+
+    -inf if an output of positive probability uses a part of score -inf.
+    """
     terms, forbidden = [], []
     marginals = p._marginals()
     for name, x in scores.items():
         probs = marginals[name]
         is_forbidden = x.isneginf()
         forbidden.append(_flatten_rows(is_forbidden & (probs > 0)).any(1))
-        # what no output reads may be anything
+        # entries that no output uses may be NaN or infinite
         finite_scores = torch.where(x.isfinite(), x, 0)
         terms.append(_flatten_rows(probs * finite_scores).sum(1))
     mean = torch.stack(terms).sum(0)
@@ -160,7 +164,7 @@ def _expected_score(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
 
 
 def _flatten_rows(x: Tensor) -> Tensor:
-    """Entries of each row, ``(batch, entries)``; a row may be one number."""
+    """Reshape to ``(batch, entries)``; a row may be a single number."""
     return x[..., None].flatten(1)
 
 

@@ -1,8 +1,8 @@
-"""Answers as two numbers, so that differences of large ones keep their digits.
+"""Double-double values, so that differences of large numbers keep their digits.
 
-An answer is a tensor of the structure's dtype, which gradients go through. Beside it
-may stand its value as the sum of two float64 numbers. The difference of two answers is
-taken in these, and rounded once.
+A result is a tensor of the structure's dtype, which carries the gradient, and
+optionally its value as an unevaluated sum of two float64 numbers. Differences are
+taken of these sums and rounded once.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from smoothsp.oracles._inference.tracing import is_eager
 
 
 class DoubleDouble(NamedTuple):
-    """An answer ``[...]``, and its value as two numbers ``[..., 2]`` where known."""
+    """A value ``[...]`` and, if computed, its double-double form ``[..., 2]``."""
 
     value: Tensor
     hi_lo: Tensor | None = None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "DoubleDouble":
-        """Apply a function that changes the first axes."""
+        """Apply a function of the first axes to both forms."""
         hi_lo = None if self.hi_lo is None else change(self.hi_lo)
         return DoubleDouble(change(self.value), hi_lo)
 
     def to_dtype(self, dtype: torch.dtype) -> Tensor:
-        """The value in a dtype."""
+        """Convert the value to a dtype."""
         return to_dtype(self.value, dtype)
 
     def unsqueeze(self, axis: int) -> "DoubleDouble":
@@ -37,17 +37,17 @@ class DoubleDouble(NamedTuple):
         return DoubleDouble(self.value.unsqueeze(axis), expanded)
 
     def squeeze(self, axis: int) -> "DoubleDouble":
-        """Without an axis of length 1, counted from the front."""
+        """Remove an axis of length 1, counted from the front."""
         hi_lo = self.hi_lo
         squeezed = None if hi_lo is None else hi_lo.squeeze(axis)
         return DoubleDouble(self.value.squeeze(axis), squeezed)
 
     def detach(self) -> "DoubleDouble":
-        """Without a gradient."""
+        """Detach the value from its graph."""
         return DoubleDouble(self.value.detach(), self.hi_lo)
 
     def masked_fill(self, mask: Tensor, number: float = 0.0) -> "DoubleDouble":
-        """A number where the mask is True."""
+        """Replace entries by a number where the mask is True."""
         hi_lo = self.hi_lo
         if hi_lo is not None:
             fill = hi_lo.new_tensor([number, 0.0])
@@ -55,10 +55,10 @@ class DoubleDouble(NamedTuple):
         return DoubleDouble(self.value.masked_fill(mask, number), hi_lo)
 
     def minus(self, other: "DoubleDouble", *, sign: int = 0) -> Tensor:
-        """The difference, rounded once to the dtype of the first.
+        """Difference, rounded once to the dtype of this value.
 
-        ``sign`` is 1 if by its formula it is at least 0, -1 if at most: what rounding
-        took beyond 0 becomes 0, and the gradient stays.
+        ``sign`` 1 clips a difference that is mathematically at least 0, -1 one that is
+        at most 0. Clipping does not change the gradient.
         """
         left, right = self.value, other.value
         if self.hi_lo is None or other.hi_lo is None:
@@ -77,7 +77,7 @@ class DoubleDouble(NamedTuple):
 
 
 def to_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """``value.to(dtype)``, which takes 6 us even where nothing is to be converted."""
+    """Convert to a dtype, without the 6 us of ``value.to`` if nothing changes."""
     return value if value.dtype == dtype else value.to(dtype)
 
 
@@ -90,7 +90,7 @@ def clip_at_zero(value: Tensor, sign: int) -> Tensor:
 
 
 class _Difference(torch.autograd.Function):
-    """The difference of two tensors, whose value is known better."""
+    """Difference of two tensors, with a value computed from double-doubles."""
 
     @staticmethod
     def forward(ctx: Any, difference: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class _Difference(torch.autograd.Function):
 
 
 def sum_hi_lo(x: Tensor) -> Tensor:
-    """Sums of float64 ``[..., N]`` as two numbers, ``[..., 2]``."""
+    """Sums of float64 ``[..., N]`` over N, as double-doubles ``[..., 2]``."""
     rows = x.detach().cpu().reshape(x.shape[:-1].numel(), x.shape[-1]).contiguous()
     result = rows.new_empty(len(rows), 2)
     sum_rows(rows.numpy(), result.numpy())
@@ -113,7 +113,7 @@ def sum_hi_lo(x: Tensor) -> Tensor:
 
 
 def as_hi_lo(value: Tensor) -> Tensor:
-    """A value ``[...]`` as two numbers of float64, ``[..., 2]``."""
+    """Convert values ``[...]`` to double-doubles ``[..., 2]`` with low part 0."""
     hi = value.detach().double()
     return torch.stack([hi, torch.zeros_like(hi)], -1)
 
@@ -151,9 +151,9 @@ def log_partition(structure: Any) -> DoubleDouble:
 
 
 def _hi_lo_method(structure: Any, name: str) -> Any:
-    """The method ``_..._hi_lo`` that belongs to a question; None if there is none.
+    """Return the method ``_NAME_hi_lo``; None if undefined or traced.
 
-    A class with a method of its own for the question has it called.
+    None also if a subclass overrides the public method, which is then called instead.
     """
     if not is_eager():
         return None

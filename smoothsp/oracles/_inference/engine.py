@@ -10,19 +10,20 @@ Self = TypeVar("Self", bound="Engine")
 
 
 class BestOutputs(NamedTuple):
-    """Best outputs: one of each row, or k.
+    """The best output of each row, or its k best outputs in descending order.
 
     Attributes
     ----------
     values, labels
-        ``[B]`` and ``[B, ...]``. Of k ``[B, k]`` and ``[B, k, ...]``: -inf and -1 where
-        there are fewer.
+        ``[B]`` and ``[B, ...]``; with k, ``[B, k]`` and ``[B, k, ...]``, padded with
+        -inf and -1 for rows with fewer than k outputs.
     used
-        What ``Engine.score`` takes for these outputs, if not their labels.
-    two_numbers
-        The values as two numbers, where known.
-    exist
-        Which of k there are, where known.
+        Argument ``used_parts`` of ``Engine.score`` for these outputs; None if it is
+        ``labels``.
+    hi_lo
+        The values as unevaluated sums of two float64 numbers, or None.
+    valid
+        Bool ``[B, k]``: False for padding; None if it was not computed.
     """
 
     values: Tensor
@@ -33,24 +34,23 @@ class BestOutputs(NamedTuple):
 
 
 class Engine:
-    """Potentials of a batch, and answers of kernels for them.
+    """Potentials of a batch, and the kernel calls that compute sums and maxima of them.
 
-    ``rules`` differentiates the answers: a kernel has no derivative. The potentials of
+    Kernels have no derivatives: ``rules`` differentiates the results. The potentials of
     a circuit are its leaves, which a structure may compute from its own potentials.
 
     Attributes
     ----------
     potentials
-        Tensors: first those with an entry for each row, ``[B, ...]``, then those that
-        all rows share, ``[...]``.
-    own
-        How many of them have an entry for each row.
+        First the potentials of rows, ``[B, ...]``, then the shared ones, ``[...]``.
+    num_row_potentials
+        Number of potentials of rows.
     row_attributes
-        Further tensors ``[B, ...]``, which tell what outputs a row has: lengths.
-    direct
-        Whether kernels may read the tensors, as long as nothing traces.
+        Further tensors ``[B, ...]`` that define the outputs of a row, such as lengths.
+    runs_kernels
+        Whether kernels may read the memory of the tensors, as long as nothing traces.
     name
-        Of the class, where questions may be nodes of a graph: ``question.ENGINES``.
+        Key in ``op.ENGINE_BUILDERS``; None if ops cannot be nodes of a graph.
     """
 
     potentials: tuple[Tensor, ...]
@@ -60,11 +60,11 @@ class Engine:
     name: str | None = None
 
     def with_tensors(self: Self, tensors: Sequence[Tensor]) -> Self:
-        """The engine of other potentials, and perhaps other ``row_attributes``."""
+        """Return an engine with other potentials, optionally with row attributes."""
         raise NotImplementedError
 
     def with_repeated_rows(self: Self, times: int) -> Self:
-        """The engine whose ``of`` takes batches of so many times as many rows."""
+        """Return an engine whose ``with_tensors`` takes ``times`` as many rows."""
         return self
 
     def log_partition_and_marginals(
@@ -73,10 +73,11 @@ class Engine:
         dtype: torch.dtype | None,
         with_hi_lo: bool = False,
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        """Log-partition ``[B]``, and marginals ``[B, ...]`` of wanted potentials.
+        """Log-partition ``[B]`` and marginals ``[B, ...]`` where ``needs_grad``.
 
-        The log-partition in the dtype, if it is given; with ``two``, second, as two
-        numbers of float64, ``[B, 2]``.
+        ``dtype`` is that of the log-partition; None if only marginals are needed. The
+        second result is the log-partition as two float64 numbers, ``[B, 2]``, if
+        ``with_hi_lo``.
         """
         raise NotImplementedError
 
@@ -92,60 +93,63 @@ class Engine:
     def saved_marginals(
         self, saved: Any, needs_grad: Sequence[bool]
     ) -> list[Tensor] | None:
-        """All marginals in the last answer of ``log_partition``, None if not there."""
+        """Marginals in the last result of ``log_partition``; None unless complete."""
         return saved if all(needs_grad) else None
 
     def vjp(
         self, weights: Tensor, marginals: Any, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
-        """Marginals times the weights ``[B]`` of their rows, in potentials' shapes."""
+        """Vector-Jacobian product of the log-partition with the weights ``[B]``.
+
+        Marginals of each row times its weight, in the shapes of the potentials.
+        """
         return weight_rows(weights, marginals, self.num_row_potentials, needs_grad)
 
     def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
-        """Covariance ``[B, ...]`` of each part with the total of ``directions``.
+        """Covariance ``[B, ...]`` of each part with the score under ``directions``.
 
-        ``directions`` are numbers of parts, ``[B, ...]`` for each of the potentials.
+        The Hessian of the log-partition times ``directions``, ``[B, ...]`` for each of
+        the potentials.
         """
         raise NotImplementedError
 
     def entropy(self) -> Tensor:
-        """Entropy ``[B]`` of the outputs."""
+        """Entropy ``[B]`` of the distribution over outputs, in nats."""
         raise NotImplementedError
 
     def best(
         self, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
     ) -> BestOutputs:
-        """Return the best outputs, or the k best.
+        """Return the best output of each row, or the k best.
 
-        With ``recheck_in_float64`` again in float64 where float32 may change the best.
+        With ``recheck_in_float64``, decode rows again in float64 where rounding to
+        float32 may change the maximiser.
         """
         raise NotImplementedError
 
     def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
-        """Empty tensors of the shapes of the labels of ``best``, and of what is used.
-
-        The latter not where it is the labels.
-        """
+        """Empty tensors like ``labels`` of ``best`` and, if not None, ``used``."""
         raise NotImplementedError
 
     def score(
         self, used_parts: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Scores ``[B, k]`` of outputs; with ``two``, second, as two numbers."""
+        """Scores ``[B, k]`` of outputs; if ``with_hi_lo`` also as ``[B, k, 2]``."""
         raise NotImplementedError
 
     def count_parts(
         self, weights: Tensor, used_parts: Tensor, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
-        """Weights ``[B, k]`` added up over the parts that outputs use.
+        """Sum of the weights ``[B, k]`` of all outputs that use a part, for each part.
 
         The adjoint of ``score``, in the shapes of the potentials.
         """
         return scatter_counts(self, weights, used_parts, needs_grad)
 
     def score_best(self, used_parts: Tensor, best: BestOutputs) -> Tensor:
-        """Scores ``[B, k, 2]`` of the best outputs, two numbers each, -inf for none."""
+        """Scores ``[B, k, 2]`` of the best outputs as two numbers; -inf for padding."""
         valid = best.valid
+        # padding has labels -1, which no kernel may index: score the first output there
         if valid is None or bool(valid.all()):
             return cast(Tensor, self.score(used_parts, torch.float64, True)[1])
         none = ~valid.reshape(*valid.shape, *[1] * (used_parts.dim() - 2))
@@ -158,19 +162,19 @@ class Engine:
         )
 
     def part_entries(self, used_parts: Tensor) -> Tensor:
-        """Entries ``[B, k, U]`` of the potentials that outputs use, -1 for none.
+        """Indices ``[B, k, U]`` of the potentials that outputs use, padded with -1.
 
-        Counted through the potentials of a row, and on through the shared ones.
+        Indices run through the potentials of a row, then through the shared ones.
         """
         return used_parts
 
     def sample(self, random_numbers: Tensor) -> Tensor:
-        """Labels ``[B, n, ...]`` drawn by random numbers ``[B, n, ...]``."""
+        """Sample labels ``[B, n, ...]`` by inversion of uniforms ``[B, n, ...]``."""
         raise NotImplementedError
 
 
 def as_row_factor(weights: Tensor, x: Tensor) -> Tensor:
-    """A factor ``[B]`` for each row of x ``[B, ...]``."""
+    """Reshape weights ``[B]`` to multiply the rows of x, ``[B, 1, ...]``."""
     return weights.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1))
 
 
@@ -180,7 +184,10 @@ def weight_rows(
     num_row_potentials: int,
     needs_grad: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Parts ``[B, ...]`` times the weights ``[B]`` of their rows, differentiable."""
+    """Multiply parts ``[B, ...]`` by weights ``[B]`` of their rows; differentiable.
+
+    Rows of shared potentials are added up.
+    """
     pairs = zip(parts, needs_grad, strict=True)
     scaled = [
         x * as_row_factor(weights, x) if is_needed else None for x, is_needed in pairs
@@ -191,7 +198,10 @@ def weight_rows(
 def sum_shared(
     parts: Sequence[Tensor | None], num_row_potentials: int
 ) -> list[Tensor | None]:
-    """Parts ``[B, ...]`` in the shapes of potentials: shared ones added up."""
+    """Reduce parts ``[B, ...]`` to the shapes of the potentials.
+
+    Shared potentials get the sum over rows.
+    """
     return [
         x if i < num_row_potentials or x is None else x.sum(0)
         for i, x in enumerate(parts)
@@ -201,7 +211,7 @@ def sum_shared(
 def scatter_counts(
     engine: Engine, weights: Tensor, used_parts: Tensor, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
-    """``Engine.count`` by steps of PyTorch, differentiable in the weights."""
+    """``Engine.count_parts`` by PyTorch functions, differentiable in the weights."""
     potentials, num_row_potentials = engine.potentials, engine.num_row_potentials
     shapes = [
         x.shape[1:] if i < num_row_potentials else x.shape
@@ -209,7 +219,7 @@ def scatter_counts(
     ]
     sizes = [shape.numel() for shape in shapes]
     entries = engine.part_entries(used_parts)
-    # what is used of none goes to one entry before all others
+    # column 0 collects the padding -1 of part_entries and is dropped
     total = weights.new_zeros(len(entries), 1 + sum(sizes))
     B, k, U = entries.shape
     indices = entries.reshape(B, k * U).long() + 1

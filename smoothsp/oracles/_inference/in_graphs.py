@@ -1,10 +1,10 @@
-"""Structures inside graphs of ``torch.compile``: a question is one op.
+"""Structures inside graphs of ``torch.compile``: each method call is one op.
 
-A graph holds no structure. It keeps what a structure was made of: its class, its
-arguments, and its potentials. The op makes the structure again when the graph runs, and
-asks it; so all that is true of a structure holds in a graph, the checks of values too.
-While a graph is traced, constructors compute potentials and shapes only.
-Chains use ``op.graph_op``, which takes potentials instead of a recorded call.
+A graph holds no structure, but the call of its constructor (class and arguments) and
+its potentials. When the graph runs, the op rebuilds the structure and calls the method.
+Values are therefore checked as in eager mode. While a graph is traced, constructors
+compute potentials and shapes only. Chains use ``op.graph_op``, which takes potentials
+instead of a recorded call.
 """
 
 import functools
@@ -18,39 +18,39 @@ from torch import Tensor
 
 from smoothsp.oracles._inference.tracing import is_compiling
 
-# What PyTorch includes and excludes in calls outside of all ops.
+# Dispatch keys outside of all ops, restored inside ours: structures call autograd.
 _OUTER_DISPATCH_KEYS = (
     torch._C._dispatch_tls_local_include_set(),
     torch._C._dispatch_tls_local_exclude_set(),
 )
 Ints = list[int]
-# Of an answer: the dtype of the potentials, int64 or bool, and its shape.
+# A result's dtype (that of the potentials, int64 or bool) and its shape.
 FLOAT, INT, BOOL = range(3)
 ResultSpec = tuple[int, Ints]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compile_time_constant(function: Function) -> Function:
-    """Have the compiler call a function, and keep the result as a constant."""
+    """Mark a function whose result the compiler keeps as a constant."""
     # torch.compiler.assume_constant_result would import the whole compiler
     vars(function)["_dynamo_marked_constant"] = True
     return function
 
 
-# What a graph keeps of a structure --------------------------------------------------
+# Recorded calls ---------------------------------------------------------------------
 
 
 class RecordedCall(NamedTuple):
-    """Class and arguments of a structure, in a graph.
+    """Call of a constructor, recorded in a graph.
 
     Attributes
     ----------
-    number
-        Of the call that made it, ``_calls``.
+    call_index
+        Index in ``_RECORDED_CALLS``.
     tensors
-        Those among the arguments.
+        The tensors among the arguments.
     rows
-        Which rows of the result the structure has; all if empty.
+        Index of the rows that ``select`` picked; empty for all rows.
     """
 
     call_index: int
@@ -58,13 +58,13 @@ class RecordedCall(NamedTuple):
     rows: tuple[Tensor, ...] = ()
 
     def select(self, rows: Tensor) -> "RecordedCall":
-        """The recipe of some of the rows."""
+        """Return the recorded call with an index of rows."""
         picked = self.rows[0][rows] if self.rows else rows
         return RecordedCall(self.call_index, self.tensors, (picked,))
 
 
 class ConstantArgument:
-    """An immutable argument of constructors that a graph keeps as an object."""
+    """Immutable argument of constructors that a graph keeps by identity."""
 
     @compile_time_constant
     def _register(self) -> int:
@@ -73,11 +73,11 @@ class ConstantArgument:
         return next(i for i, x in enumerate(_CONSTANT_ARGUMENTS) if x is self)
 
 
-# A function, how many of its arguments have no name, and all arguments by name. An
-# argument is the name of a kind, and a value of this kind.
+# Function, number of positional arguments, and all arguments by name. An argument is
+# encoded as the name of a kind and a value of this kind.
 EncodedArgument = tuple[str, Any]
 CallEntry = tuple[Callable[..., Any], int, tuple[tuple[str, EncodedArgument], ...]]
-# What numbers in graphs stand for.
+# Ops take integers and tensors only: graphs refer to these entries by index.
 _RECORDED_CALLS: list[CallEntry] = []
 _CONSTANT_ARGUMENTS: list[ConstantArgument] = []
 
@@ -97,7 +97,7 @@ def record_call(
     args: Sequence[Any],
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> RecordedCall:
-    """The recipe of what ``function(*args, **options)`` returns."""
+    """Record ``function(*args, **options)``, with its tensors detached."""
     tensors: list[Tensor] = []
     arguments = []
     for name, x in (*((str(i), x) for i, x in enumerate(args)), *options.items()):
@@ -114,12 +114,12 @@ def _encode_argument(x: Any, tensors: list[Tensor]) -> EncodedArgument:
     if isinstance(x, tuple | list):
         return "tuple", tuple(_encode_argument(y, tensors) for y in x)
     if isinstance(x, ConstantArgument):
-        # Dynamo then takes the graph for this object only
+        # makes Dynamo guard on the identity of this object
         id(x)
         return "object", x._register()
     if isinstance(x, bool) or not isinstance(x, int):
         return "constant", x
-    # a size that a compiler leaves open is one number from here on
+    # specialises a symbolic size to its value
     return "constant", operator.index(x)
 
 
@@ -133,7 +133,7 @@ def _decode_argument(encoded: EncodedArgument, tensors: Iterator[Tensor]) -> Any
 
 
 def _replay_call(index: int, tensors: Sequence[Tensor], *first_arguments: Any) -> Any:
-    """Result of a call, with further first arguments."""
+    """Repeat a recorded call, with ``first_arguments`` before the recorded ones."""
     function, unnamed, arguments = _RECORDED_CALLS[index]
     remaining = iter(tensors)
     values = [
@@ -143,14 +143,15 @@ def _replay_call(index: int, tensors: Sequence[Tensor], *first_arguments: Any) -
     return function(*first_arguments, *args, **dict(values[unnamed:]))
 
 
-# Constructors and questions ---------------------------------------------------------
+# Wrappers of constructors and methods -----------------------------------------------
 
 
 def record_constructor(make: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a constructor: in a graph the structure keeps its recipe."""
+    """Wrap a constructor: while traced, the structure records its call."""
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
+        # the outermost constructor records itself, not those of its base classes
         if is_compiling() and "_constructor_call" not in self.__dict__:
             self.__dict__["_constructor_call"] = record_call(type(self), args, options)
         make(self, *args, **options)
@@ -159,7 +160,7 @@ def record_constructor(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def as_graph_op(method: Any) -> Any:
-    """Wrap a method or property: in a graph it is an op."""
+    """Wrap a method or property: while traced, a call is one op."""
     if isinstance(method, property):
         return property(as_graph_op(method.fget))
     name = method.__name__
@@ -180,17 +181,19 @@ def call_as_graph_op(
     *result_specs: Callable[[Any], ResultSpec],
     constant: bool = False,
 ) -> Any:
-    """Result of ``function(structure, *args)``, which needs values: in a graph an op.
+    """Return ``function(structure, *args)``; while traced, as one op.
+
+    For functions that read values, which a traced tensor does not have.
 
     Parameters
     ----------
     structure, function, args
-        The function returns a tensor or a tuple of tensors, of which the first has a
+        The function returns a tensor or a tuple of tensors. Only the first has a
         gradient in the potentials.
-    answers
-        Functions of the structure to the dtype and shape of each tensor.
+    result_specs
+        Functions from the structure to the dtype and shape of each tensor.
     constant
-        Whether no tensor has a gradient.
+        Whether no result has a gradient.
     """
     if not is_compiling() or not hasattr(structure, "_graph_tensors"):
         return function(structure, *args)
@@ -204,21 +207,21 @@ def call_as_graph_op(
 
 
 def cost_result(structure: Any) -> ResultSpec:
-    """An answer of the shape of a cost."""
+    """Specification of a result in the shape of a cost."""
     return FLOAT, list(structure._first_potentials.shape)
 
 
 def float_per_row(structure: Any) -> ResultSpec:
-    """An answer of a number for each row."""
+    """Specification of a result with a number for each row."""
     return FLOAT, _batch_shape(structure)
 
 
 def bool_per_row(structure: Any) -> ResultSpec:
-    """An answer of a bool for each row."""
+    """Specification of a result with a bool for each row."""
     return BOOL, _batch_shape(structure)
 
 
-# Questions in a graph: the shapes of their answers ----------------------------------
+# Methods while traced: calls of the op with the shapes of their results -------------
 
 
 def _make_output_method(name: str) -> Callable[[Any, Tensor], Tensor]:
@@ -373,11 +376,12 @@ def _rebuild_structure(
     rows: Sequence[Tensor],
     potentials: Sequence[Tensor],
 ) -> Any:
-    """The structure that a graph stands for."""
+    """Rebuild a structure from its recorded call, with the potentials of the graph."""
     structure = _replay_call(number, tensors)
     if rows:
         structure = structure.select(rows[0])
     graph_tensors = structure._graph_tensors()
+    # the recorded tensors are detached: gradients need the potentials of the graph
     if any(x.requires_grad for x in potentials) or any(
         left.data_ptr() != right.data_ptr()
         for left, right in zip(graph_tensors, potentials, strict=True)
@@ -399,7 +403,7 @@ def _call_method(
         names = list(structure._named_potentials())
         return method(*(names[i] for i in options))
     if name == "sample":
-        # not all structures have an argument for it
+        # not every structure has the argument ``replace``
         options_without_replacement = {} if options[1] else {"replace": False}
         return method(options[0], **options_without_replacement)
     return method(*options, *arguments)
@@ -416,7 +420,7 @@ def _run_structure_op(
     shapes: Ints,
     kinds: Ints,
 ) -> list[Tensor]:
-    # PyTorch calls an op with autograd switched off, for what is inside it, too
+    # PyTorch runs ops below autograd, but functions of structures differentiate inside
     with torch._C._ForceDispatchKeyGuard(*_OUTER_DISPATCH_KEYS), torch.no_grad():
         structure = _rebuild_structure(number, tensors, rows, potentials)
         result = _call_method(structure, name, options, arguments)
@@ -427,7 +431,7 @@ def _run_structure_op(
 def _clone_shared_memory(
     results: Sequence[Tensor], inputs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Answers that share memory neither with what was given nor with each other."""
+    """Copy results that share memory with inputs or each other, as custom ops must."""
     used_storages = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
     copies = []
     for x in results:
@@ -493,7 +497,7 @@ def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
             grads_out[i] = potential_grad
     no_grads = ([None] * count for count in (*ctx.lengths[:2], ctx.lengths[3]))
     tensor_grads, row_grads, argument_grads = no_grads
-    # PyTorch takes an empty list for one of tensors
+    # for an empty list of integers PyTorch expects an empty list, not None
     option_grads: list[None] | None = None if ctx.arguments[2] else []
     return (
         None,
@@ -519,7 +523,7 @@ def _run_grad_op(
     grad: Tensor,
     indices: Ints,
 ) -> list[Tensor]:
-    """Gradients of some of the potentials."""
+    """Gradients of the potentials at ``indices``."""
     with torch._C._ForceDispatchKeyGuard(*_OUTER_DISPATCH_KEYS), torch.enable_grad():
         leaves = [
             x.detach().requires_grad_(i in indices) for i, x in enumerate(potentials)
@@ -546,7 +550,7 @@ _STRUCTURE = (
     "str question, int number, SymInt[] options, Tensor[] tensors, Tensor[] rows, "
     "Tensor[] potentials, Tensor[] about"
 )
-# copies to the CPU and back do not belong into CUDA graphs
+# a CUDA graph cannot capture copies to the CPU and back
 _tags = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
 structure_op = torch.library.custom_op(
     "smoothsp::ask_structure",

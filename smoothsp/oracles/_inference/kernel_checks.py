@@ -1,10 +1,10 @@
-"""Whether Triton kernels are right on this machine's device: each is tried before use.
+"""Checks of Triton kernels against the CPU, before their first use on a device.
 
-Before kernels answer a question for the first time, they answer it for a small batch
-that has a known answer. The questions of a training step are tried together. Trials
-that passed are remembered on disk, per model of the device, driver, version of Triton,
-and sources of the kernels. After a trial that fails, the process computes on copies on
-the CPU. ``SMOOTHSP_CHECK_DEVICE=0`` turns trials off.
+Before its first use an op runs on a small batch, and its results must match those of
+the CPU. The ops of a training step are checked together. Checks that passed are stored
+on disk, per model of the device, driver, version of Triton, and sources of the kernels.
+After a check that fails, the process computes on copies on the CPU.
+``SMOOTHSP_CHECK_DEVICE=0`` disables the checks.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ from smoothsp._kernels.compilation.launch import triton_version
 KERNELS_DIR = Path(smoothsp._kernels.__path__[0])
 CLEAR_LINE = "\r\x1b[K"
 ENV_VAR = "SMOOTHSP_CHECK_DEVICE"
-# Relative and absolute, as in the tests; integers are equal.
+# Relative and absolute tolerances, as in the tests; integers must be equal.
 TOLERANCE = {torch.float32: (2e-5, 1e-5), torch.float64: (1e-9, 1e-9)}
 
 
 class KernelCheck(NamedTuple):
-    """A question, how many kernels answer it, and what raises if they are wrong."""
+    """Name of an op, its number of kernels, and a check that raises if they differ."""
 
     name: str
     num_kernels: int
@@ -48,19 +48,19 @@ _passed: dict[str, set[str]] = {}
 
 
 def checks_enabled(tensor: Tensor) -> bool:
-    """Return whether kernels for this tensor are tried: on CUDA devices, unless off."""
+    """Return whether kernels are checked: on CUDA devices, unless disabled."""
     return tensor.is_cuda and os.environ.get(ENV_VAR) != "0"
 
 
 def is_capturing(tensor: Tensor) -> bool:
-    """Return whether a CUDA graph is being captured, when nothing may be read."""
+    """Return whether a CUDA graph is being captured, so that no value can be read."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def run_on_cpu(tensor: Tensor, function: Callable[..., Any], *inputs: Any) -> Any:
-    """Return the answer to copies of tensors on the CPU, copied to the device of one.
+    """Call a function on CPU copies of the inputs; move results to ``tensor.device``.
 
-    Tensors of inputs and answer may be nested in tuples and lists.
+    Tensors of inputs and results may be nested in tuples and lists.
 
     Raises
     ------
@@ -80,11 +80,10 @@ def run_on_cpu(tensor: Tensor, function: Callable[..., Any], *inputs: Any) -> An
 def kernels_pass(
     tensor: Tensor, name: str, list_checks: Callable[[], Iterable[KernelCheck]]
 ) -> bool:
-    """Return whether kernels may answer a question on the device of ``near``.
+    """Return whether the kernels of an op are usable on the device of ``tensor``.
 
-    At the first call of an op the checks that have not passed are run: those of the
-    op, and those of ops that usually follow. While a CUDA graph is captured
-    nothing is tried.
+    The first call of an op runs the checks that have not passed: those of the op, and
+    those of ops that usually follow. No check runs while a CUDA graph is captured.
     """
     global _failed
     if not checks_enabled(tensor):
@@ -107,7 +106,7 @@ def kernels_pass(
                 try:
                     check.run(tensor.device)
                 except torch.OutOfMemoryError:
-                    return True  # which says nothing of kernels
+                    return True  # no evidence against the kernels: check again later
                 except Exception as error:
                     _failed = True
                     _warn_failure(check.name, tensor.device, error)
@@ -118,7 +117,7 @@ def kernels_pass(
 
 @contextlib.contextmanager
 def _progress_message(num_kernels: int) -> Iterator[None]:
-    """Write on a terminal how many kernels are compiled meanwhile."""
+    """Show the number of kernels being compiled, on a terminal only."""
     is_terminal = num_kernels > 0 and sys.stderr.isatty()
     if is_terminal:
         description = (
@@ -135,9 +134,10 @@ def _progress_message(num_kernels: int) -> Iterator[None]:
 
 
 def assert_matches_cpu(actual: Any, expected: Any, dtype: torch.dtype) -> None:
-    """Raise if tensors of a device are not those of the CPU.
+    """Raise if results of a device differ from those of the CPU.
 
-    ``dtype`` is that of the potentials: sums of float32 may be stored in float64.
+    ``dtype`` of the potentials sets the tolerance: sums of float32 may be stored in
+    float64.
     """
     for left, right in zip(actual, expected, strict=True):
         rtol, atol = TOLERANCE[dtype] if left.is_floating_point() else (0, 0)
@@ -157,14 +157,14 @@ def _warn_failure(name: str, device: torch.device, error: Exception) -> None:
 
 @functools.cache
 def device_key(device: torch.device) -> str:
-    """Return what trials depend on: device, driver, versions and kernels."""
+    """Return a hash of device model, driver, versions and kernel sources."""
     parts = [_hash_sources(), triton_version(), torch.__version__]
     if device.type == "cuda":
         driver = Path("/proc/driver/nvidia/version")
         with contextlib.suppress(OSError):
             parts.append(driver.read_text(encoding="utf-8"))
         properties = torch.cuda.get_device_properties(device)
-        # not all of it: two devices of one model are alike
+        # not the serial number or index: a check holds for all devices of a model
         parts += [properties.name, f"{properties.major}.{properties.minor}"]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -178,7 +178,7 @@ def _hash_sources() -> str:
 
 
 def _cache_path(key: str) -> Path:
-    """Return where trials are remembered: beside the compiled kernels of the CPU."""
+    """Return the file of passed checks, beside the compiled kernels of the CPU."""
     folder = os.environ.get("NUMBA_CACHE_DIR") or KERNELS_DIR / "__pycache__"
     return Path(folder) / f"device_check.{key[:16]}.json"
 
@@ -186,7 +186,7 @@ def _cache_path(key: str) -> Path:
 def _load_passed(key: str) -> set[str]:
     if key not in _passed:
         _passed[key] = set()
-        # a file that is damaged or missing: everything is tried again
+        # without a readable file all checks run again
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             content = json.loads(_cache_path(key).read_text())
             if content["key"] == key:
@@ -195,15 +195,16 @@ def _load_passed(key: str) -> set[str]:
 
 
 def _store_passed(key: str, name: str) -> None:
-    """Add a trial that passed to those of the process and those on disk."""
+    """Store a check that passed, in the process and on disk."""
     _passed[key].add(name)
     path = _cache_path(key)
     content = json.dumps({"key": key, "passed": sorted(_passed[key])})
-    # where nothing can be written each process tries again
+    # where the folder is read-only, each process repeats the checks
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             "w", dir=path.parent, delete=False, encoding="utf-8"
         ) as file:
             file.write(content)
+        # atomic, so that processes that start together never read half a file
         os.replace(file.name, path)

@@ -1,9 +1,9 @@
-"""The ways that lead from a question to its answer and its gradient.
+"""Dispatch of ops: eager autograd, nodes of graphs, and transforms of torch.func.
 
-Plain tensors go straight to the kernels of an engine, through ``EagerFunction`` where a
-gradient is wanted. ``torch.compile`` and everything else that traces see one op,
-``smoothsp::ask``. The transforms of ``torch.func`` and forward derivatives go through
-``TransformedOp``. The rules for derivatives, in ``rules``, are the same for all.
+Eager tensors go straight to the kernels of an engine, through ``EagerFunction`` if a
+gradient is needed. ``torch.compile`` and other tracers record one op,
+``smoothsp::ask``. The transforms of ``torch.func`` and forward differentiation go
+through ``TransformedOp``. All three use the derivatives in ``rules``.
 """
 
 import copy
@@ -30,33 +30,33 @@ NO_TRANSFORMS_MESSAGE = (
 )
 
 Self = TypeVar("Self", bound="Op")
-# Gradients of all potentials from that of the value, where they are wanted.
+# (gradient of the value, needs_grad) -> gradients of the potentials, None if unneeded.
 Gradients = Callable[[Tensor, Sequence[bool]], Sequence[Tensor | None]]
 
 
 class Op:
-    """A question to an engine, about tensors that have an entry for each row.
+    """A function of the potentials of an engine and of further tensors.
 
-    A subclass defines ``answer`` and ``shapes``, and ``gradient`` and ``tangent`` if
-    the answer has a derivative. Values are looked at in ``answer`` alone: it is the
-    only one that always gets tensors that have any.
+    A subclass defines ``compute`` and ``fake_result``, and ``backward`` and ``jvp`` if
+    the result has a derivative. Only ``compute`` may read values: the other methods
+    also run on fake and wrapped tensors.
 
     Parameters
     ----------
     engine
-        What answers.
-    about
+        Engine whose kernels compute the result.
+    extra_tensors
         Further tensors ``[B, ...]``.
     """
 
-    # Of a value: float64 while something traces, so that differences keep digits.
+    # Of values: float64 while traced, where no second number keeps lost digits.
     dtype: Any
-    # Arguments besides tensors, which a compiled graph keeps.
+    # Integer arguments, which a compiled graph keeps.
     options: tuple[int, ...] = ()
     is_differentiable: ClassVar[bool] = True
-    # Whether the answer is one tensor.
+    # Whether the result is one tensor, not a tuple.
     returns_tensor: ClassVar[bool] = True
-    # Questions by name, for compiled graphs.
+    # Subclasses by name, for compiled graphs.
     registry: ClassVar[dict[str, type["Op"]]] = {}
 
     def __init__(self, engine: Engine, *extra_tensors: Tensor) -> None:
@@ -67,32 +67,33 @@ class Op:
         Op.registry[cls.__name__] = cls
 
     def compute(self) -> Any:
-        """The answer of the engine: a tensor ``[B, ...]``, or a tuple of them."""
+        """Compute the result by kernels: a tensor ``[B, ...]``, or a tuple of them."""
         raise NotImplementedError
 
     def fake_result(self) -> Any:
-        """Empty tensors of the shapes of the answer."""
+        """Empty tensors with the shapes and dtypes of the result."""
         raise NotImplementedError
 
     def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
-        """Keep in ``ctx`` what ``gradient`` and ``tangent`` need.
+        """Save the tensors of ``backward`` and ``jvp`` in ``ctx``.
 
-        ``tensors`` are potentials, perhaps ``engine.row_attributes``, and ``about``.
+        ``tensors`` are the potentials, ``engine.row_attributes`` unless eager, and
+        ``extra_tensors``.
         """
         ctx.save_for_backward(*self._engine_tensors(tensors))
 
     def backward(self, ctx: Any, *grads: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Gradients of the potentials, and of ``about``, from those of the answer."""
+        """Gradients of potentials and ``extra_tensors`` from those of the result."""
         raise NotImplementedError
 
     def jvp(self, ctx: Any, *tangents: Any) -> Any:
-        """Tangents of the answer from those of the potentials and of ``about``."""
+        """Tangents of the result from those of potentials and ``extra_tensors``."""
         raise NotImplementedError
 
-    # What follows ---------------------------------------------------------------
+    # Dispatch -------------------------------------------------------------------
 
     def call(self) -> Any:
-        """The answer; gradients reach the potentials."""
+        """Return the result, differentiable in the potentials."""
         engine, extra_tensors = self.engine, self.extra_tensors
         if (
             engine.runs_kernels
@@ -110,7 +111,7 @@ class Op:
         return TransformedOp.apply(self, *tensors)
 
     def call_eager(self) -> Any:
-        """The answer where nothing traces."""
+        """Return the result for eager tensors."""
         tensors = self.engine.potentials
         if self.extra_tensors:
             tensors = (*tensors, *self.extra_tensors)
@@ -119,7 +120,7 @@ class Op:
         return self.compute()
 
     def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
-        """The answer, and in ``ctx`` what its gradient takes."""
+        """Compute the result and save the tensors of ``backward`` in ``ctx``."""
         output = self.compute()
         self.save(ctx, tensors, output)
         return output
@@ -128,7 +129,7 @@ class Op:
         return tensors[: len(tensors) - len(self.extra_tensors)]
 
     def with_tensors(self: Self, tensors: Sequence[Tensor]) -> Self:
-        """Return the same question about other tensors."""
+        """Return this op with other tensors."""
         other = copy.copy(self)
         n = len(tensors) - len(self.extra_tensors)
         other.engine, other.extra_tensors = (
@@ -138,29 +139,29 @@ class Op:
         return other
 
     def op(self, *tensors: Tensor) -> Any:
-        """The answer for tensors that no transform has wrapped."""
+        """Return the result for tensors that no transform has wrapped."""
         if torch.compiler.is_compiling() or num_dispatch_modes():
             return self.call_in_graph(*tensors)
         return self.with_tensors(tensors).compute()
 
     def with_repeated_rows(self: Self, size: int) -> Self:
-        """The question of batches so many times as large, one after the other."""
+        """Return this op for ``size`` batches, concatenated along the rows."""
         other = copy.copy(self)
         other.engine = self.engine.with_repeated_rows(size)
         return other
 
     def is_batched(self, count: int) -> list[bool]:
-        """Whether each of the tensors has an entry for each row."""
+        """Whether each of the tensors has an axis of rows; shared potentials do not."""
         first, last = self.engine.num_row_potentials, len(self.engine.potentials)
         return [not first <= i < last for i in range(count)]
 
     def call_in_graph(self, *tensors: Tensor) -> Any:
-        """The answer as a node of a graph."""
+        """Return the result as a node of a graph."""
         outputs = graph_op(*self.graph_args(*tensors))
         return outputs[0] if self.returns_tensor else tuple(outputs)
 
     def graph_args(self, *tensors: Tensor) -> tuple[str, str, list[int], list[Tensor]]:
-        """Arguments of the op that stands for the question in a graph."""
+        """Arguments of ``graph_op``: names of op and engine, integers, tensors."""
         name = self.engine.name
         if name is None:
             raise TypeError(
@@ -178,12 +179,12 @@ class Op:
     def from_graph(
         cls, engine: Engine, extra_tensors: Sequence[Tensor], options: Sequence[int]
     ) -> "Op":
-        """The question that a graph kept."""
+        """Rebuild the op from the arguments that a graph kept."""
         return cls(engine, *extra_tensors)
 
 
 class EagerFunction(torch.autograd.Function):
-    """Autograd function of a question about plain tensors."""
+    """Autograd function of an op on eager tensors."""
 
     # Not setup_context, for which PyTorch inspects the signature at every call.
     @staticmethod
@@ -198,7 +199,7 @@ class EagerFunction(torch.autograd.Function):
 
 
 def are_kernel_ready(tensors: Sequence[Tensor]) -> bool:
-    """Whether kernels of their devices may read the tensors; nothing traces."""
+    """Whether kernels may read the memory of all tensors, provided nothing traces."""
     for x in tensors:  # noqa: SIM110 - a generator takes a microsecond
         if not (is_dense_cpu(x) or is_eager_tensor(x, "cuda")):
             return False
@@ -206,7 +207,7 @@ def are_kernel_ready(tensors: Sequence[Tensor]) -> bool:
 
 
 def any_requires_grad(tensors: Sequence[Tensor]) -> bool:
-    """Whether a gradient is wanted of any of them."""
+    """Whether autograd is enabled and any tensor requires a gradient."""
     if not torch.is_grad_enabled():
         return False
     for x in tensors:  # noqa: SIM110 - a generator takes a microsecond
@@ -218,7 +219,7 @@ def any_requires_grad(tensors: Sequence[Tensor]) -> bool:
 def potentials_need_grad(ctx: Any, num_potentials: int) -> Sequence[bool]:
     """Whether each of the potentials, which come first, needs a gradient."""
     needs_input_grad = ctx.needs_input_grad
-    # the op has them in one list
+    # the custom op has one list of tensors, autograd functions separate arguments
     if isinstance(needs_input_grad[-1], list | tuple):
         return needs_input_grad[-1][:num_potentials]
     result: Sequence[bool] = needs_input_grad[1 : 1 + num_potentials]
@@ -226,7 +227,7 @@ def potentials_need_grad(ctx: Any, num_potentials: int) -> Sequence[bool]:
 
 
 class Recomputation(NamedTuple):
-    """A value by differentiable questions, and what these read besides potentials."""
+    """A function that computes a value by differentiable ops, and its saved inputs."""
 
     value: Callable[[], Tensor]
     saved: tuple[object, ...]
@@ -240,10 +241,11 @@ class FusedNode:
     value
         Any shape; without a gradient.
     gradients
-        Of the potentials. Each backward pass calls it: equal calls give equal bits.
-    again
-        Of the value, for higher derivatives. Nobody may change the tensors that it
-        reads before a second pass.
+        Computes the gradients of the potentials, in each backward pass. Equal calls
+        give equal bits.
+    recomputation
+        Of the value, for higher derivatives. Changing its saved tensors in place
+        before a second pass raises an error.
     """
 
     def __init__(
@@ -252,7 +254,7 @@ class FusedNode:
         self.value, self.gradients, self.recomputation = value, gradients, recomputation
 
     def attach(self, potentials: Sequence[Tensor]) -> Tensor:
-        """The value; gradients reach the potentials."""
+        """Return the value, differentiable in the potentials."""
         if not any_requires_grad(potentials):
             return self.value
         value: Tensor = EagerFunction.apply(self, *potentials)
@@ -260,10 +262,10 @@ class FusedNode:
 
     def forward(self, ctx: Any, potentials: tuple[Tensor, ...]) -> Tensor:
         reads = [x for x in self.recomputation.saved if isinstance(x, Tensor)]
-        # those of inference mode cannot be saved, nor changed outside of it
+        # tensors of inference mode can be neither saved nor changed outside of it
         ctx.save_for_backward(*potentials, *[x for x in reads if not x.is_inference()])
         ctx.passes = 0
-        # no longer needed, and part of the graph from now on
+        # keeping the output here would make a reference cycle with its graph
         value: Tensor = vars(self).pop("value")
         return value
 
@@ -292,14 +294,14 @@ class FusedNode:
         return [next(grads) if is_needed else None for is_needed in needs_grad], ()
 
 
-# What makes the engine of a graph of its tensors, by name.
+# Builders of an engine from the tensors of a graph node, by the engine's name.
 ENGINE_BUILDERS: dict[str, Callable[[Sequence[Tensor]], Engine]] = {}
 
 
 def _rebuild_op(
     name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
 ) -> Op:
-    """The question that a node of a graph stands for."""
+    """Rebuild the op of a graph node."""
     num_extra, *options = sizes
     num_potentials = len(tensors) - num_extra
     engine_object = ENGINE_BUILDERS[engine](tensors[:num_potentials])
@@ -314,7 +316,7 @@ def _run_graph_op(
     result = _rebuild_op(name, engine, sizes, tensors).compute()
     results = list(result) if isinstance(result, tuple) else [result]
     input_ptrs = {x.data_ptr() for x in tensors if x.numel()}
-    # an answer may not share the memory of an input
+    # a custom op may not return a tensor that shares memory with an input
     return [
         x.clone() if x.numel() and x.data_ptr() in input_ptrs else x for x in results
     ]

@@ -1,4 +1,4 @@
-"""Parts that outputs of any structure use, and potentials that costs change."""
+"""Part counts of outputs, scores and requirements, for any structure."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from smoothsp.oracles._inference.tracing import is_eager
 
 
 def part_counts(structure: Any, y: Tensor) -> Tensor:
-    """Number of times outputs ``(batch, ...)`` use each part, as a cost is shaped.
+    """Number of times the outputs y use each part, in the shape of a cost.
 
-    A score is linear in the potentials, so this is its derivative: what the score gains
-    when a cost is added to a part.
+    A score is linear in the potentials, so the counts are its gradient with respect to
+    an added cost.
     """
     require_additive_cost(structure)
     counts: Tensor = in_graphs.call_as_graph_op(
@@ -31,6 +31,7 @@ def _compute_part_counts(structure: Any, y: Tensor) -> Tensor:
             structure._gold_parts(y)[:, 0],
             first_potentials.shape[1:].numel(),
         )
+        # parts beyond the first potentials, and padding, go to a column that is cut off
         entries = torch.where((entries >= 0) & (entries < size), entries, size)
         counts = first_potentials.new_zeros(len(first_potentials), size + 1)
         counts.scatter_add_(1, entries, counts.new_ones(entries.shape))
@@ -55,7 +56,7 @@ def _compute_part_counts(structure: Any, y: Tensor) -> Tensor:
 
 
 def require_additive_cost(structure: Any) -> None:
-    """Refuse a structure whose costs are not added to parts, one by one."""
+    """Raise TypeError unless costs are added to single parts of the structure."""
     if not hasattr(structure, "decode") or not getattr(
         structure, "_has_additive_cost", True
     ):
@@ -66,7 +67,7 @@ def require_additive_cost(structure: Any) -> None:
 
 
 def float64_if_large(structure: Any) -> tuple[Any, bool]:
-    """The structure in float64 where float32 is coarse, and whether it is."""
+    """Return the structure, in float64 if float32 scores are large, and a flag."""
     if not hasattr(structure, "_to_float64") or not is_eager():
         return structure, False
     values = structure._potentials().values()
@@ -76,7 +77,7 @@ def float64_if_large(structure: Any) -> tuple[Any, bool]:
 
 
 def training_hint(structure: Any, default: str = "") -> str:
-    """The end of a message for a structure without a method: what trains it."""
+    """Return the end of an error message: losses that can train the structure."""
     if hasattr(structure, "relaxed_maximum"):
         return (
             "; train a FactorGraph with SparseMAPLoss, or with relaxed=True and "
@@ -94,7 +95,7 @@ def has_large_scores(structure: Any) -> bool:
 
 
 def require_first_potentials(structure: Any) -> Tensor:
-    """The potentials that a cost is added to, of the structures of this library."""
+    """Return the potentials that a cost is added to; raise TypeError without them."""
     potentials = getattr(structure, "_first_potentials", None)
     if isinstance(potentials, Tensor):
         return potentials
@@ -105,14 +106,14 @@ def require_first_potentials(structure: Any) -> Tensor:
 
 
 def score_outputs(structure: Any, ys: Tensor) -> DoubleDouble:
-    """Scores of the outputs ``ys``, ``(batch, k, ...)``: ``(batch, k)``."""
+    """Scores ``(batch, k)`` of the outputs ``ys``, ``(batch, k, ...)``."""
     if hasattr(structure, "decode_topk"):
         return double_double.score(structure, ys)
     return DoubleDouble(torch.stack([structure.score(y) for y in ys.unbind(1)], 1))
 
 
 def repeat_rows(structure: Any, n: int) -> Any:
-    """The structure with each row n times, one below the other."""
+    """Return the structure with each row repeated n times in succession."""
     require_additive_cost(structure)
     lengths = structure.lengths
     rows = torch.arange(len(lengths), device=lengths.device)

@@ -1,4 +1,4 @@
-"""Real positions of a batch of sequences."""
+"""Real (unmasked) positions of a batch of sequences."""
 
 import torch
 from torch import Tensor
@@ -8,17 +8,17 @@ from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
 class Positions:
-    """Real positions of ``batch`` rows of ``time`` steps: all of them by default.
+    """Real positions of ``batch`` rows of ``time`` steps; by default all are real.
 
     Parameters
     ----------
     batch, time
         Sizes.
     device
-        Of the tensors that are made here.
+        Device of the tensors.
     steps, lengths
-        As below, int64 and contiguous, not shared with a caller, who could change them
-        later; computed at first use if absent.
+        See the properties: int64, contiguous and not shared with a caller, who could
+        change them later. Computed at first use if absent.
     """
 
     __slots__ = ("_lengths", "_steps", "batch", "device", "time")
@@ -36,10 +36,10 @@ class Positions:
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> "Positions":
-        """Positions that are True in ``mask``, ``(batch, time)`` bool."""
+        """Return the positions with ``mask`` True, ``(batch, time)`` bool."""
         B, T = mask.shape
         if not is_eager_tensor(mask):
-            # True first, in order
+            # stable: real positions first, each group in order of time
             steps = torch.sort(~mask, dim=1, stable=True).indices
             return cls(B, T, mask.device, steps, mask.sum(1))
         mask = mask.contiguous()
@@ -51,7 +51,7 @@ class Positions:
 
     @property
     def steps(self) -> Tensor:
-        """``(batch, time)``: of each row, the real positions in order, then others."""
+        """``(batch, time)``: real positions of each row in order, then the masked."""
         if self._steps is None:
             steps = torch.arange(self.time, device=self.device)
             self._steps = steps.expand(self.batch, self.time).contiguous()
@@ -59,14 +59,14 @@ class Positions:
 
     @property
     def lengths(self) -> Tensor:
-        """``(batch,)``: how many positions of each row are real."""
+        """``(batch,)``: number of real positions of each row."""
         if self._lengths is None:
             self._lengths = torch.full((self.batch,), self.time, device=self.device)
         return self._lengths
 
     @property
     def end_positions(self) -> Tensor:
-        """``(batch,)``: one after the last real position of each row, 0 without one."""
+        """``(batch,)``: last real position of each row plus 1; 0 without one."""
         if self._steps is None or not self.time:
             return self.lengths
         last = self.steps.gather(1, (self.lengths - 1).clamp(min=0)[:, None])
@@ -99,6 +99,6 @@ class Positions:
         )
 
     def select(self, rows: Tensor) -> "Positions":
-        """Positions of the given rows."""
+        """Return the positions of the given rows."""
         steps, lengths = self.steps[rows], self.lengths[rows]
         return Positions(len(lengths), self.time, self.device, steps, lengths)

@@ -1,4 +1,4 @@
-"""Attributes that are set once, and potentials that stay unchanged."""
+"""Write-once public attributes, and detection of potentials changed in place."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from smoothsp.oracles._inference.checks import NO_TORCHSCRIPT, has_concrete_values
 
-# Sets an attribute without a look at its name, where microseconds count.
+# Bypasses ReadOnly.__setattr__, whose check of the name takes a microsecond.
 set_attribute = object.__setattr__
 
 # Methods that read the values of potentials; those left out call one of these.
@@ -22,12 +22,12 @@ _READING_METHODS = (
 
 
 class ReadOnly:
-    """Public attributes are set once, while an object is made, and never again.
+    """Object whose public attributes are set once, in the constructor.
 
-    Numbers derived from potentials are kept beside them: a structure with one potential
-    exchanged would compute with the old one in part. The same holds for a potential
-    that is changed in place: a structure records the versions of its potentials, and
-    its methods raise an error if PyTorch has counted a change since.
+    Structures cache values derived from their potentials, so assigning a potential
+    would leave stale caches. A change in place has the same effect: structures record
+    PyTorch's version counters of their potentials, and methods raise an error if a
+    counter has changed.
     """
 
     # Name, tensor and version of each potential when the structure was made.
@@ -40,7 +40,7 @@ class ReadOnly:
                 setattr(cls, name, _require_unchanged_potentials(vars(cls)[name]))
 
     def _record_versions(self, potentials: Mapping[str, Tensor]) -> None:
-        """Record which values the structure is made of; none while something traces."""
+        """Record the version counters of potentials, unless traced."""
         if has_concrete_values():
             versions = []
             try:
@@ -51,7 +51,7 @@ class ReadOnly:
             set_attribute(self, "_versions", versions)
 
     def __getstate__(self) -> dict[str, Any]:
-        # tensors that are copied or loaded count from 0
+        # version counters of copied or loaded tensors restart at 0
         return {name: x for name, x in vars(self).items() if name != "_versions"}
 
     def __copy__(self) -> Any:
@@ -61,7 +61,7 @@ class ReadOnly:
 
     @staticmethod
     def __prepare_scriptable__() -> NoReturn:
-        """Raise an error: what ``torch.jit.script`` calls first."""
+        """Raise TypeError: ``torch.jit.script`` calls this method first."""
         raise TypeError(NO_TORCHSCRIPT)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -78,7 +78,7 @@ class ReadOnly:
 
 
 def _require_unchanged_potentials(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The question, with an error if a potential was changed in place."""
+    """Wrap a method to raise ValueError if a potential was changed in place."""
 
     @functools.wraps(method)
     def call(self: ReadOnly, *args: Any, **options: Any) -> Any:

@@ -1,12 +1,12 @@
-"""Hinges and negative log-likelihoods of rows, and their derivatives, without a graph.
+"""Hinges and negative log-likelihoods of rows with gradients, without autograd.
 
     hinge  max_u <u, s> - mu / 2 (|u|^2 - 1) - s(y), with s the k best scores
     nll    log Z - s(y)
 
-Derivatives, with phi(y) the parts that y uses:
+Gradients with respect to the potentials, with phi(y) the part counts of y:
 
     hinge  sum_k u_k phi(y_k) - phi(y)
-    nll    P(part) - phi(y)
+    nll    E[phi] - phi(y)
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from smoothsp.oracles._inference.double_double import as_hi_lo
 from smoothsp.oracles._inference.engine import Engine
 from smoothsp.oracles._inference.to_numpy import PointerTable
 
-# Zeros of a type, as kernels take it, and what new tensors are made by.
+# Zeros whose dtype selects the compiled kernel, and allocators: a bound new_empty is
+# faster than torch.empty with a dtype and a device.
 _VECTORS = {
     dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
     for dtype in (torch.float32, torch.float64, torch.int32, torch.int64)
@@ -31,36 +32,36 @@ _NEW_EMPTY = {
 
 
 class RowLosses:
-    """Losses of the rows of a batch, of which y are the true outputs.
+    """Losses of the rows of a batch with true outputs y.
 
     Parameters
     ----------
     engine
-        Of the potentials that score y.
+        Engine of the potentials that score y.
     used
-        Entries ``[B, 1, U]`` of the potentials that y uses.
+        Indices ``[B, 1, U]`` of the potentials that y uses.
     maxima
-        The best scores in two numbers each ``[B, M, 2]``, or
-        without k the best one or the log-partition ``[B, 2]``.
+        The M best scores as double-doubles ``[B, M, 2]``; if k is 0 the best score or
+        the log-partition ``[B, 2]``.
     never_negative
-        Whether no loss is below 0 by its formula.
+        Whether losses are mathematically at least 0, and rounding below is clipped.
     weight
-        Of the rows in the total: a number, or ``[B]``.
+        Weight of the rows in the total: a number, or ``[B]``.
     mu, k
-        Strength of the smoothing over the k best; 0 for none.
+        Smoothing strength, and number of outputs smoothed over; 0 for none.
 
     Attributes
     ----------
     value, total
-        ``[B]``, and their weighted sum ``[]``.
+        Losses ``[B]``, and their weighted sum ``[]``.
     exact
-        ``[B]``: whether smoothing over the k best equals that over all.
+        ``[B]``: whether smoothing over the k best equals smoothing over all.
     highest
         ``[B]`` each: the first of ``maxima``, and the score of y.
     """
 
-    # What a maximum is of: leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, or
-    # marginals of an engine.
+    # Leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, for hinges, or the engine
+    # whose marginals are the gradient, for log-likelihoods.
     best: Tensor | None = None
     summing_engine: Engine | None = None
 
@@ -103,7 +104,7 @@ class RowLosses:
     def gradient(
         self, weight: Tensor | float, needs_grad: Sequence[bool]
     ) -> list[Tensor | None]:
-        """Derivative of the weighted losses by the potentials of the engine."""
+        """Gradient of the weighted total with respect to the potentials."""
         engine, y, best = self.engine, self.y, self.best
         num_row_potentials, dtype = (
             engine.num_row_potentials,
@@ -115,7 +116,7 @@ class RowLosses:
             rows = weights
             if rows is None:
                 rows = _NEW_EMPTY[dtype](len(y)).fill_(number)
-            # one step, so that no other thread overwrites the same marginals
+            # pop is atomic: of two threads, only one may overwrite the buffer
             marginals = vars(self).pop("marginals", None)
             if marginals is None:
                 marginals = self.summing_engine.log_partition(needs_grad, dtype, True)[
@@ -132,6 +133,7 @@ class RowLosses:
             elif i < num_row_potentials and mean is not None and mean.is_contiguous():
                 targets.append(mean)
             else:
+                # shared potentials sum over many rows, which float32 rounds
                 kind = dtype if i < num_row_potentials else torch.float64
                 targets.append(_NEW_EMPTY[kind](x.shape).zero_())
         table = PointerTable(
@@ -163,7 +165,10 @@ def hinges(
     never_negative: bool,
     weight: Tensor | float,
 ) -> RowLosses:
-    """Hinges of the best outputs of ``augmented``, which has costs, smoothed or not."""
+    """Structural hinges: maximum of ``augmented``, with costs, minus the score of y.
+
+    Smoothed over the k best outputs unless k is 0.
+    """
     best = augmented.best(k + 1 if k else None, augmented.potentials[0].dtype, True)
     if best.used is not None:
         best_parts = best.used
@@ -186,9 +191,9 @@ def negative_log_likelihoods(
     never_negative: bool,
     weight: Tensor | float,
 ) -> RowLosses:
-    """Negative log-likelihoods, of which ``summing`` answers the log-partition.
+    """Negative log-likelihoods: log Z of ``summing_engine`` minus the score of y.
 
-    And marginals, if a derivative is wanted.
+    The same pass computes the marginals where ``needs_grad``.
     """
     dtype = summing_engine.potentials[0].dtype
     total, maxima, marginals = summing_engine.log_partition(needs_grad, dtype, True)
@@ -202,9 +207,9 @@ def negative_log_likelihoods(
 def add_hamming(
     first_potentials: Tensor, usable: Tensor | None, used: Tensor, scale: float
 ) -> Tensor:
-    """``main`` ``[B, ...]`` and ``scale`` for each part that is read and not used.
+    """Add ``scale`` to ``first_potentials`` ``[B, ...]`` at usable parts not in y.
 
-    ``used`` are the entries ``[B, 1, U]`` of y.
+    ``used`` are the indices ``[B, 1, U]`` of the parts of y; ``usable`` None means all.
     """
     first_potentials, used = first_potentials.detach().contiguous(), used.contiguous()
     usable = (
@@ -225,7 +230,7 @@ def _addresses(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
 
 
 def _split_weight(weight: Tensor | float) -> tuple[float, Tensor | None]:
-    """A number for all rows, and one for each row as kernels take them."""
+    """Split a weight into a factor of all rows and float64 weights ``[B]`` or None."""
     if not isinstance(weight, Tensor):
         return float(weight), None
     if not weight.dim():

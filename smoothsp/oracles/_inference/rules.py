@@ -1,4 +1,4 @@
-"""The questions of all structures: value, first and second derivative, tangent.
+"""Ops of all structures: value, first and second derivative, tangent.
 
 With the log-partition ``A(theta)`` over potentials theta,
 
@@ -7,7 +7,7 @@ With the log-partition ``A(theta)`` over potentials theta,
     H = A - <mu, theta>,  dH = -<Cov(mu) theta, d theta>
     d max_y <theta, y> = <y*, d theta>  y* attains the maximum (Danskin)
 
-A score is linear in the potentials; to count the parts that outputs use is its adjoint.
+A score is linear in the potentials; its adjoint counts the parts that outputs use.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ FLOAT64 = torch.float64
 def log_partition(
     engine: Engine, dtype: torch.dtype, with_hi_lo: bool = False
 ) -> DoubleDouble:
-    """Logarithm of the sum over all outputs ``[B]``; differentiable twice.
+    """Log-partition ``[B]``: log of the sum of exp(score) over outputs.
 
-    Of the dtype, or of float64 while something traces. With ``two`` as two numbers,
-    too, where nothing traces.
+    Differentiable twice. Eager values have the dtype and, if ``with_hi_lo``, also the
+    form of two numbers; traced ones are float64.
     """
     if engine.runs_kernels and is_eager():
         op = LogPartition(engine, dtype, with_hi_lo)
@@ -49,7 +49,7 @@ def log_partition(
 
 
 def marginals(engine: Engine) -> tuple[Tensor, ...]:
-    """Chance of each part, or its mean number of uses, ``[B, ...]`` by potentials.
+    """Marginal probability, or expected count, of each part: ``[B, ...]`` by potential.
 
     Differentiable once.
     """
@@ -60,9 +60,9 @@ def marginals(engine: Engine) -> tuple[Tensor, ...]:
 def best(
     engine: Engine, k: int | None, dtype: torch.dtype, recheck_in_float64: bool = False
 ) -> tuple[DoubleDouble, Tensor]:
-    """Values and labels of the best outputs, as ``Engine.best`` has them.
+    """Values and labels of the best outputs, as ``Engine.best`` returns them.
 
-    Of the dtype, or of float64 while something traces.
+    Values have the dtype, or float64 while traced.
     """
     op = Best(engine, k, dtype, recheck_in_float64)
     results = op.call()
@@ -72,7 +72,7 @@ def best(
 def k_best(
     engine: Engine, k: int, dtype: torch.dtype
 ) -> tuple[DoubleDouble, Tensor, Tensor]:
-    """Return ``best``, and which of the k outputs there are ``[B, k]``."""
+    """Values, labels and validity ``[B, k]`` of the k best outputs."""
     op = Best(engine, k, dtype)
     results = op.call()
     values, valid = results[0], op.valid
@@ -84,30 +84,31 @@ def k_best(
 def score(
     engine: Engine, used_parts: Tensor, dtype: torch.dtype, with_hi_lo: bool = False
 ) -> DoubleDouble:
-    """Scores ``[B, k]`` of outputs, as ``Engine.score`` has them.
+    """Scores ``[B, k]`` of outputs, as ``Engine.score`` returns them.
 
-    Of the dtype, or of float64 while something traces.
+    In the dtype, or in float64 while traced.
     """
     op = Score(engine, used_parts, dtype, with_hi_lo)
     return DoubleDouble(op.call(), op.hi_lo)
 
 
 def entropy(engine: Engine) -> Tensor:
-    """Entropy ``[B]`` of the outputs; differentiable once."""
+    """Entropy ``[B]`` in nats; differentiable once."""
     result: Tensor = Entropy(engine).call()
     return result
 
 
 def sample(engine: Engine, random_numbers: Tensor) -> Tensor:
-    """Labels ``[B, n, ...]``, as ``Engine.sample`` draws them."""
+    """Sampled labels ``[B, n, ...]`` of ``Engine.sample``."""
     result: Tensor = Samples(engine, random_numbers).call()
     return result
 
 
 class LogPartition(Op):
-    """The log-partition ``[B]`` of plain tensors.
+    """The log-partition ``[B]`` of eager tensors.
 
-    Its marginals are no tensors of the graph: the first gradient may overwrite them.
+    The marginals are not saved by autograd: the first backward pass may overwrite
+    them, and a second pass computes them again.
     """
 
     hi_lo: Tensor | None = None
@@ -132,7 +133,7 @@ class LogPartition(Op):
         return value
 
     def backward(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
-        # one step, so that no other thread gets them too
+        # pop is atomic: of two threads, only one gets the buffer that vjp overwrites
         saved_marginals = vars(ctx).pop("marginals", None)
         tensors = ctx.saved_tensors
         needs_grad = potentials_need_grad(ctx, len(tensors))
@@ -158,7 +159,7 @@ class LogPartition(Op):
 class Sums(Op):
     """The log-partition ``[B]``, and the marginals of all potentials.
 
-    ``precomputed`` are marginals that the forward pass has kept.
+    ``precomputed`` are marginals of a forward pass, which ``compute`` then returns.
     """
 
     returns_tensor = False
@@ -166,7 +167,7 @@ class Sums(Op):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        # where nothing traces only the marginals are asked for
+        # eager callers use the marginals alone: None skips the value
         self.dtype = None
 
     @classmethod
@@ -233,7 +234,10 @@ class Sums(Op):
 
 
 class Covariance(Op):
-    """``Cov(mu) along``, ``[B, ...]`` by potentials: linear and symmetric in along."""
+    """``Cov(mu) v``, ``[B, ...]`` by potential, for directions v in ``extra_tensors``.
+
+    Cov is symmetric, so the product is its own adjoint and its own tangent.
+    """
 
     returns_tensor = False
 
@@ -260,7 +264,7 @@ class Covariance(Op):
 
 
 def covariance(engine: Engine, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return ``Cov(mu) v`` by potentials, ``[B, ...]``; v are the ``directions``."""
+    """``Cov(mu) v``, ``[B, ...]`` by potential; v are the ``directions``."""
     if is_eager():
         if any(torch._C._functorch.is_legacy_batchedtensor(x) for x in directions):
             return loop_over_batched_grads(lambda *v: covariance(engine, v), directions)
@@ -277,7 +281,7 @@ def _raise_third_derivative() -> None:
 
 
 class Entropy(Op):
-    """The entropy ``[B]``: ``A - <mu, theta>``."""
+    """Entropy ``[B]``: ``A - <mu, theta>``."""
 
     def compute(self) -> Tensor:
         return self.engine.entropy()
@@ -301,7 +305,10 @@ class Entropy(Op):
         return -_inner_products(slope, directions).to(slope[0].dtype)
 
     def _covariance_with_scores(self, ctx: Any) -> tuple[Tensor, ...]:
-        """``Cov(mu) theta``; a forbidden part has no chance, but must be finite."""
+        """``Cov(mu) theta``, with 0 for -inf in theta.
+
+        A forbidden part has probability 0, but 0 times -inf would be NaN.
+        """
         engine = self.engine.with_tensors(ctx.saved_tensors)
         B = len(engine.potentials[0])
         theta = [
@@ -312,7 +319,7 @@ class Entropy(Op):
 
 
 class Best(Op):
-    """The best output, or the k best: values, labels, and what ``score`` takes."""
+    """Values, labels and, if they differ, used parts of the best output or k best."""
 
     returns_tensor = False
     hi_lo: Tensor | None = None
@@ -351,7 +358,7 @@ class Best(Op):
         return first.new_empty(labels.shape[:axes], dtype=FLOAT64), labels, *used_parts
 
     def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
-        # shapes of potentials are enough: these may change in place
+        # backward needs shapes only: unsaved, potentials may change in place
         output = self.compute()
         self._save_for_derivatives(ctx, output)
         return output
@@ -366,7 +373,7 @@ class Best(Op):
         ctx.no_tangents = (None,) * (len(output) - 1)
 
     def _saved_tensors(self, ctx: Any) -> tuple[Engine, Tensor]:
-        """The engine, and what the outputs ``[B, k, ...]`` use."""
+        """The engine, and the used parts ``[B, k, ...]`` of the outputs."""
         used_parts, *tensors = ctx.saved_tensors
         engine = self.engine.with_tensors(tensors) if tensors else self.engine
         return engine, used_parts.unsqueeze(1) if self.k is None else used_parts
@@ -387,7 +394,7 @@ class Best(Op):
         if self.k is None:
             tangent = _score_jvp(engine, used_parts, tangents, self.dtype)
         else:
-            # an output that is not there takes the place of the first, and stays
+            # padding scores like the first output, and its tangent becomes 0
             none = (used_parts < 0).flatten(2).all(2)
             each = none.reshape(*none.shape, *[1] * (used_parts.dim() - 2))
             used_parts = torch.where(each, used_parts[:, :1], used_parts)
@@ -397,7 +404,7 @@ class Best(Op):
 
 
 class Score(Op):
-    """Scores ``[B, k]`` of outputs: linear in the potentials."""
+    """Scores ``[B, k]`` of outputs, linear in the potentials."""
 
     hi_lo: Tensor | None = None
 
@@ -449,7 +456,7 @@ class Score(Op):
 
 
 class Samples(Op):
-    """Labels of outputs drawn by random numbers, of which no gradient is known."""
+    """Sampled labels: piecewise constant in the potentials, so without gradient."""
 
     is_differentiable = False
 
@@ -465,7 +472,7 @@ class Samples(Op):
 def count_parts(
     engine: Engine, used_parts: Tensor, weights: Tensor, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Weights ``[B, k]`` added up over the parts that outputs use, as ``Engine.count``.
+    """Sum the weights ``[B, k]`` over parts, as ``Engine.count_parts``.
 
     Differentiable in the weights.
     """
@@ -490,7 +497,7 @@ def _score_jvp(
     tangents: Sequence[Tensor | None],
     dtype: torch.dtype,
 ) -> Tensor:
-    """Tangents of scores are scores of tangents."""
+    """Tangents ``[B, k]`` of scores: scores under the tangents of the potentials."""
     pairs = zip(tangents, engine.potentials, strict=False)
     directions = [torch.zeros_like(x) if t is None else t for t, x in pairs]
     result: Tensor = Score(engine.with_tensors(directions), used_parts, dtype).call()
@@ -498,7 +505,7 @@ def _score_jvp(
 
 
 def _empty_rows(engine: Engine) -> list[Tensor]:
-    """Empty tensors ``[B, ...]`` for each of the potentials."""
+    """Empty tensors ``[B, ...]``, one for each of the potentials."""
     B = engine.potentials[0].shape[0]
     return [
         x.new_empty(x.shape if i < engine.num_row_potentials else (B, *x.shape))
@@ -509,7 +516,7 @@ def _empty_rows(engine: Engine) -> list[Tensor]:
 def _expand_to_rows(
     tangents: Sequence[Tensor | None], like: Sequence[Tensor], num_row_potentials: int
 ) -> list[Tensor]:
-    """Numbers of potentials as ``[B, ...]``, of the shapes of ``like``; 0 for None."""
+    """Expand tangents to the shapes ``[B, ...]`` of ``like``; None becomes 0."""
     return [
         torch.zeros_like(x)
         if t is None
@@ -523,12 +530,12 @@ def _expand_to_rows(
 def _inner_products(
     marginals: Sequence[Tensor], directions: Sequence[Tensor]
 ) -> Tensor:
-    """``<mu, along>`` of each row, ``[B]`` in float64."""
+    """``<mu, v>`` of each row, ``[B]`` in float64, with v the ``directions``."""
     pairs = zip(marginals, directions, strict=True)
     parts = [(p * v).flatten(1).sum(1, dtype=FLOAT64) for p, v in pairs]
     return torch.stack(parts).sum(0)
 
 
 def zero_if_infinite(scores: Tensor) -> Tensor:
-    """Scores, 0 where they are infinite, or NaN in the padding."""
+    """Replace infinite scores, and NaN in the padding, by 0."""
     return torch.where(scores.abs() < torch.inf, scores, 0)

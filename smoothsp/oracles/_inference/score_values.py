@@ -1,8 +1,8 @@
 """Valid values of potentials: one rule for structures, dtypes and devices.
 
-A number of magnitude below 2^40 is a score. A number at or below -2^40 forbids, as -inf
-does, and is replaced by it before any kernel sees it. A number at or above 2^40, +inf
-and NaN are refused. Values are not looked at while something traces.
+A number of magnitude below 2^40 is a score. A number at or below -2^40 forbids its part
+like -inf, and becomes -inf before any kernel reads it. Numbers at or above 2^40, +inf
+and NaN raise an error. Values are not checked while traced.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ __all__ = [
     "value_flags_of",
 ]
 
-# Numbers from which on PyTorch may use threads.
+# Number of elements from which PyTorch may use threads.
 THREADED_SIZE = 2**15
-# One vector of a dtype, which tells compiled code the dtype.
+# One vector of a dtype: its type selects the compiled specialisation of a kernel.
 VECTORS = {
     dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
     for dtype in (torch.float32, torch.float64)
@@ -48,11 +48,11 @@ VECTORS = {
 
 
 def value_flags(x: Tensor) -> int:
-    """Kinds of numbers of a float32 or float64 tensor, as a sum of codes.
+    """Kinds of numbers in a float32 or float64 tensor, as a sum of codes.
 
-    ``NEG_INF_OR_LOW``: -inf or at most -2^40; ``LOW``: finite and at most -2^40, so
-    that ``mask_low_scores`` is needed; ``INVALID``: NaN, +inf or at least 2^40;
-    ``COARSE``: a score of magnitude above 64.
+    ``NEG_INF_OR_LOW``: -inf or at most -2^40; ``LOW``: finite and at most -2^40, which
+    needs ``mask_low_scores``; ``INVALID``: NaN, +inf or at least 2^40; ``COARSE``: a
+    score of magnitude above 64.
     """
     if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
@@ -85,18 +85,18 @@ def value_flags_of(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def first_forbidden_row(x: Tensor) -> int:
-    """The first of rows ``[rows, size]`` without a number above -inf; -1 if none is."""
+    """Index of the first row of ``[rows, size]`` with only -inf, or -1."""
     x = x.detach().cpu().contiguous()
     rows, size = x.shape
     return int(find_neg_inf_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
 
 
 def mask_low_scores(x: Tensor) -> Tensor:
-    """``x`` with -inf for what forbids; gradients flow as through a copy.
+    """Replace numbers at or below -2^40 by -inf.
 
-    No output uses what forbids, so that its gradient is exactly 0.
+    Gradients pass unchanged: no output uses a forbidden part, so they are exactly 0.
     """
-    # below its grain, PyTorch starts no threads, which a forked child would wait for
+    # PyTorch's threads would deadlock a forked child: small tensors start none
     small = x.numel() < THREADED_SIZE and not x.requires_grad
     if small or not is_dense_cpu(x):
         return torch.threshold(x, -LIMIT, -torch.inf)
@@ -114,7 +114,7 @@ def is_invalid(x: Tensor) -> Tensor:
 
 
 def invalid_value_message(name: str, value: float, where: str) -> str:
-    """The message for a number that is refused."""
+    """Return the error message for an invalid number."""
     return (
         f"{name}: expected numbers below 2^40 (1.1e12), got {value} at {where}; scale "
         "the scores down, or forbid with -inf"

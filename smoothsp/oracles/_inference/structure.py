@@ -1,4 +1,4 @@
-"""The base of all structures: potentials by name, and what follows from them."""
+"""Base class of structures: named potentials, their validation, and modifications."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -21,20 +21,20 @@ Self = TypeVar("Self", bound="Structure")
 
 
 class Potentials(ReadOnly):
-    """Potentials of each row and of all rows, by name: attributes of the object.
+    """Named potentials of rows and potentials shared by all rows, as attributes.
 
     Attributes
     ----------
     row_attributes
         Names of further attributes with an entry for each row, or None. ``select``
-        picks their rows.
+        indexes them by rows.
     output_description
-        What an output is, for messages.
+        Description of an output in error messages.
     """
 
-    # Whether torch.compile traces questions, instead of taking each as one op.
+    # Whether torch.compile traces into methods, instead of one op per call.
     _traces_methods: ClassVar[bool] = False
-    # In graphs: attributes that methods set, and numbers of outputs.
+    # For graphs: attributes computed from potentials, and the dtype of outputs.
     _computed_attributes: ClassVar[tuple[str, ...]] = ()
     _output_dtype: int = in_graphs.INT
 
@@ -50,45 +50,45 @@ class Potentials(ReadOnly):
     row_attributes: ClassVar[tuple[str, ...]] = ()
     output_description: ClassVar[str] = "an output of the structure"
 
-    # Potentials ``(batch, ...)``, those that all rows share, and the first ones.
+    # Potentials of rows ``(batch, ...)``, shared ones, and the first potential of rows.
     _row_potentials: NamedTensors
     _shared_potentials: NamedTensors
     _first_potentials: Tensor
     _first_name: str
 
-    # What a structure says ------------------------------------------------------
+    # Defined by subclasses ------------------------------------------------------
 
     def _usable_parts(self, name: str) -> Tensor | None:
-        """Bool: True for entries that some output may use; None for all."""
+        """Mask of the entries that at least one output uses; None if all are used."""
         return None
 
     def _can_be_infeasible(self, name: str) -> bool:
-        """Whether -inf among such potentials may leave a row without an output."""
+        """Whether -inf among these potentials may leave a row without an output."""
         return True
 
     @property
     def _is_feasible(self) -> bool:
-        """Whether all rows have outputs, as long as no potential forbids any."""
+        """Whether every row has an output if no potential is -inf."""
         return True
 
     def _first_infeasible_row(self) -> int:
-        """The first row without an output, -1 if there is none."""
+        """Index of the first row without an output, or -1."""
         raise NotImplementedError
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
-        """Labels ``(batch, N)`` of one output for each row, -1 for none."""
+        """Labels ``(batch, N)`` of one output of each row, padded with -1."""
         raise NotImplementedError
 
     @property
     def _num_labels(self) -> int:
         raise NotImplementedError
 
-    # What follows ---------------------------------------------------------------
+    # Shared by all structures ---------------------------------------------------
 
     def _set_potentials(
         self, row_potentials: NamedTensors, shared_potentials: NamedTensors = NO_TENSORS
     ) -> None:
-        """Set the potentials."""
+        """Set the potentials as attributes, without the check of ``ReadOnly``."""
         attributes = self.__dict__
         attributes.update(row_potentials)
         attributes.update(shared_potentials)
@@ -106,21 +106,21 @@ class Potentials(ReadOnly):
         row_potentials: NamedTensors,
         shared_potentials: NamedTensors = NO_TENSORS,
     ) -> AnyPotentials:
-        """Other potentials of the same rows, trusted to be sound."""
+        """Return a copy with other potentials of the same rows, not validated."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._set_potentials(row_potentials, shared_potentials)
         return other
 
     def _graph_tensors(self) -> list[Tensor]:
-        """Tensors that a graph of ``torch.compile`` holds of this structure."""
+        """Tensors of this structure that are inputs of a ``torch.compile`` graph."""
         computed = [getattr(self, name) for name in self._computed_attributes]
         return [*self._named_potentials().values(), *computed]
 
     def _with_graph_tensors(
         self: AnyPotentials, graph_tensors: Sequence[Tensor]
     ) -> AnyPotentials:
-        """The structure of which a graph holds such tensors."""
+        """Return a copy with the tensors of ``_graph_tensors`` replaced."""
         row_potentials, shared_potentials = (
             self._row_potentials,
             self._shared_potentials,
@@ -140,7 +140,7 @@ class Potentials(ReadOnly):
         return other
 
     def _select_rows(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
-        """Potentials and attributes of these rows."""
+        """Return a structure of these rows: potentials and attributes."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if is_compiling():
@@ -148,7 +148,7 @@ class Potentials(ReadOnly):
                 "_constructor_call"
             ].select(rows)
         for name in self.row_attributes:
-            # graphs have only attributes that need no values
+            # while traced, attributes computed from values are absent
             if (value := getattr(self, name, None)) is not None:
                 other.__dict__[name] = value[rows]
         other._set_potentials(
@@ -162,11 +162,11 @@ class Potentials(ReadOnly):
         return {**self._row_potentials, **self._shared_potentials}
 
     def _potentials(self) -> NamedTensors:
-        """All potentials by name, unless one was changed in place."""
+        """All potentials by name; raise if one was changed in place."""
         return self._named_potentials()
 
     def _to_dtype(self, value: Tensor) -> Tensor:
-        """A value in the dtype of the potentials."""
+        """Convert a value to the dtype of the potentials."""
         # ``to`` takes 6 us of a decode even where there is nothing to convert
         dtype = self._first_potentials.dtype
         return value if value.dtype == dtype else value.to(dtype)
@@ -179,7 +179,7 @@ class Potentials(ReadOnly):
         return f"{kind}({', '.join(shapes)}, dtype={self._first_potentials.dtype})"
 
     def select(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
-        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
+        """Return a structure of the rows: bool ``(batch,)``, or int64 indices."""
         first_potentials = self._first_potentials
         return self._select_rows(
             checks.as_row_index(rows, len(first_potentials), first_potentials.device)
@@ -189,6 +189,7 @@ class Potentials(ReadOnly):
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
         labels, num_labels = self._labels_per_row(y), self._num_labels
+        # column 0 collects the padding -1
         counts = self._first_potentials.new_zeros(len(labels), num_labels + 1)
         ones = counts.new_ones(labels.shape)
         return counts.scatter_add(1, labels.clamp(-1, num_labels - 1) + 1, ones)[:, 1:]
@@ -199,18 +200,19 @@ class Potentials(ReadOnly):
         changed_name: str | None = None,
         added: Tensor | None = None,
     ) -> None:
-        """Require scores, and an output for each row. What forbids becomes -inf.
+        """Require valid scores and a feasible output of each row.
 
-        Nothing is checked where something traces.
+        Scores at or below -2^40 become -inf. Nothing is checked while traced.
 
         Parameters
         ----------
-        blame
-            The argument to name.
-        only
-            The potentials that are new, all if absent.
-        changed
-            Numbers of which some forbid if -inf among the potentials is new.
+        argument
+            The argument to name in errors.
+        changed_name
+            Name of the changed potentials; None if all may have changed.
+        added
+            Scores added to them: without -inf among these, no further output is
+            forbidden.
         """
         if self._validate_values(argument, changed_name, added):
             self._require_feasible(argument)
@@ -221,7 +223,7 @@ class Potentials(ReadOnly):
         changed_name: str | None = None,
         added: Tensor | None = None,
     ) -> bool:
-        """Require scores, as above; return whether a row may lack an output."""
+        """Require valid scores; return whether a row may have no feasible output."""
         if not is_eager():
             return False
         may_be_infeasible, replaced = not self._is_feasible, {}
@@ -238,7 +240,7 @@ class Potentials(ReadOnly):
                 self._raise_invalid_value(
                     name, x, name if argument in self._row_potentials else argument
                 )
-                # no output reads the others
+                # the remaining invalid entries are unusable by any output
                 replaced[name] = torch.where(
                     score_values.is_invalid(x),
                     -torch.inf,
@@ -287,37 +289,37 @@ class Structure(Potentials):
 
     @property
     def _decoding_engine(self) -> Engine | None:
-        """Engine that finds and scores outputs for losses, if there is one."""
+        """Engine that decodes and scores outputs for losses; None without one."""
         return None
 
     def _gold_parts(self, y: Tensor) -> Tensor:
-        """Entries ``[B, 1, U]`` of the potentials that one output of each row uses."""
+        """Indices ``[B, 1, U]`` of the potentials that the outputs y use."""
         raise NotImplementedError
 
     @property
     def _indexes_potentials(self) -> bool:
-        """Whether ``_gold_parts`` has the entries of potentials as they lie."""
+        """Whether ``_gold_parts`` indexes the flattened potentials themselves."""
         return False
 
     def _augment_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
-        """The structure with ``scale`` times the Hamming cost of y, and what y uses.
+        """The structure augmented by ``scale`` times the Hamming cost, and gold parts.
 
-        As ``_gold_parts`` has it, without a graph. None where there is no faster way
-        than ``augment(scale * hamming(y))``.
+        The second result is that of ``_gold_parts(y)``. Neither has a gradient. None
+        if no method is faster than ``augment(scale * hamming(y))``.
         """
         return None
 
     def _with_first_potentials(self: Self, first_potentials: Tensor) -> Self:
-        """Other first potentials."""
+        """Return a copy with other first potentials, not validated."""
         return self._with_potentials(
             {**self._row_potentials, self._first_name: first_potentials},
             self._shared_potentials,
         )
 
     def _map_potentials(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
-        """A function of each of the potentials."""
+        """Apply a function to each of the potentials."""
         row_potentials = {name: change(x) for name, x in self._row_potentials.items()}
         shared_potentials = self._shared_potentials and {
             n: change(x) for n, x in self._shared_potentials.items()
@@ -325,12 +327,12 @@ class Structure(Potentials):
         return self._with_potentials(row_potentials, shared_potentials)
 
     def _inherits_costs(self, base: Any) -> bool:
-        """Whether costs are those of a base class, and no class below has its own."""
+        """Whether ``hamming`` and ``augment`` are those of ``base``, not overridden."""
         kind: Any = type(self)
         return kind.hamming is base.hamming and kind.augment is base.augment
 
     def augment(self: Self, cost: Tensor) -> Self:
-        """The structure with ``cost`` added to its first potentials.
+        """Return the structure with ``cost`` added to its first potentials.
 
         Its ``decode`` is loss-augmented decoding.
         """
@@ -345,21 +347,22 @@ class Structure(Potentials):
         return other
 
     def _with_augmented_potentials(self: Self, first_potentials: Tensor) -> Self:
-        """The structure with these first potentials, to which a cost was added."""
+        """Return the structure with first potentials to which a cost was added."""
         other = self._with_first_potentials(first_potentials)
         other._require_valid("cost", self._first_name, _NO_SCORES)
         return other
 
     def scale(self: Self, factor: float) -> Self:
-        """The structure with every potential multiplied by ``factor > 0``."""
+        """Return the structure with every potential multiplied by ``factor > 0``."""
         factor = checks.as_positive("factor", factor)
         other = self._map_potentials(lambda x: multiply(x, factor))
+        # a smaller factor cannot lift a score beyond the limits
         if factor > 1:
             other._require_valid("factor", added=_NO_SCORES)
         return other
 
     def restrict(self: Self, allowed: Tensor) -> Self:
-        """The structure in which only parts that are True in ``allowed`` may be used.
+        """Return the structure whose outputs use only parts with ``allowed`` True.
 
         ``allowed`` is bool, of the shape of the first potentials. Train on partially
         labelled outputs with the ``log_partition`` of this structure.
@@ -376,5 +379,5 @@ class Structure(Potentials):
         return other
 
     def _to_float64(self: Self) -> Self:
-        """Structure in float64."""
+        """Return the structure in float64."""
         return self._map_potentials(Tensor.double)

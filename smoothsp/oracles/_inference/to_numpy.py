@@ -1,4 +1,4 @@
-"""Memory of tensors as arrays, without a change to the tensors."""
+"""Arrays and pointers that share the memory of tensors."""
 
 from array import array as integer_array
 from collections.abc import Sequence
@@ -11,11 +11,10 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 
 
 def to_numpy(tensor: Tensor) -> NDArray[Any]:
-    """Return a CPU tensor as a contiguous array, of its own memory if contiguous.
+    """Return a CPU tensor as a contiguous array, sharing memory if it is contiguous.
 
-    ``Tensor.numpy()`` makes the storage of its tensor one that cannot be resized, for
-    good, and FSDP resizes those of parameters. So the tensor here has another storage
-    over the same memory.
+    ``Tensor.numpy()`` makes a storage permanently non-resizable, but FSDP resizes the
+    storages of parameters. DLPack gives another storage over the same memory.
     """
     if tensor.requires_grad:
         tensor = tensor.detach()
@@ -29,7 +28,7 @@ def to_numpy(tensor: Tensor) -> NDArray[Any]:
 
 
 def unwrapped_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
-    """Return integers as an array, also where a transform has wrapped them."""
+    """Return integers as an array, also from under a transform of ``torch.func``."""
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(integers):
         if wrapped.is_batchedtensor(integers):
@@ -43,9 +42,11 @@ def unwrapped_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
 
 
 class PointerTable:
-    """Arrays as kernels take them, which it keeps alive, and where answers go.
+    """Table of array pointers for kernels, which keeps the arrays alive.
 
-    ``address_and_size`` holds the address of the table and its number of arrays.
+    An entry has four integers: pointer, size (of one row for ``row_arrays``), whether
+    rows share the array, and pointer of the target or 0. ``address_and_size`` holds the
+    address of the table and its number of entries.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class PointerTable:
     ) -> None:
         n = len(row_arrays)
         B = max(row_arrays[0].shape[0], 1)
+        # int64 in one buffer: compiled code reads it without unboxing Python numbers
         self.arrays, numbers = [], integer_array("q")
         for i, x in enumerate((*row_arrays, *shared_arrays)):
             if not x.is_contiguous():
@@ -67,5 +69,5 @@ class PointerTable:
             numbers.extend(
                 (x.data_ptr(), size // B if i < n else size, i >= n, target_ptr)
             )
-        self._values_per_output = numbers
+        self._table = numbers
         self.address_and_size = numbers.buffer_info()[0], len(self.arrays)

@@ -1,4 +1,4 @@
-"""Whether something traces, and whether kernels may read a tensor."""
+"""Predicates: is anything tracing, and may kernels read the memory of a tensor?"""
 
 import torch
 from torch import Tensor
@@ -6,10 +6,10 @@ from torch.autograd import forward_ad
 
 TENSOR_TYPES = (Tensor, torch.nn.Parameter)
 is_compiling = torch.compiler.is_compiling
-# not is_in_torch_dispatch_mode, which is true of ops that a mode has called, too
+# is_in_torch_dispatch_mode is also true inside ops that a mode has called
 num_dispatch_modes = torch._C._len_torch_dispatch_stack
 _functorch_is_active = torch._C._are_functorch_transforms_active
-_keys = torch._C._dispatch_keys  # no public way tells as much
+_keys = torch._C._dispatch_keys  # no public function returns all dispatch keys
 with torch.inference_mode():
     _INFERENCE = _keys(torch.empty(0, device="cpu")).raw_repr()
 # Dense tensors on the CPU that nothing wraps, without a negative bit.
@@ -17,8 +17,8 @@ DENSE_CPU_KEYS = (_keys(torch.empty(0, device="cpu")).raw_repr(), _INFERENCE)
 
 
 def is_eager() -> bool:
-    """Whether functions are called for their answers, and no graph is made of them."""
-    # every question asks this several times: one flat function
+    """Whether calls compute values: no compiler, mode, transform or dual level."""
+    # every op checks this several times, so the function is flat
     return not (
         is_compiling()
         or num_dispatch_modes()
@@ -28,15 +28,16 @@ def is_eager() -> bool:
 
 
 def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` or forward differentiation is under way."""
+    """Whether a transform of ``torch.func`` or forward differentiation is active."""
     return (
-        _functorch_is_active() or forward_ad._current_level >= 0  # no public way asks
+        # the level has no public accessor
+        _functorch_is_active() or forward_ad._current_level >= 0
     )
 
 
 def is_eager_tensor(tensor: Tensor, device: str = "cpu") -> bool:
-    """Whether this is an ordinary tensor on such a device, that nothing traces."""
-    # is_eager() and is_dense_cpu() in one function
+    """Whether this is an unwrapped tensor on the device type, and nothing traces."""
+    # inlines is_eager() and is_dense_cpu(), which saves two calls
     if (
         type(tensor) not in TENSOR_TYPES
         or is_compiling()
@@ -49,13 +50,13 @@ def is_eager_tensor(tensor: Tensor, device: str = "cpu") -> bool:
         return _keys(tensor).raw_repr() in DENSE_CPU_KEYS
     return (
         tensor.device.type == device
-        # what torch.autograd.grad(is_grads_batched=True) hands on
+        # torch.autograd.grad(is_grads_batched=True) passes wrapped gradients
         and not torch._C._functorch.is_legacy_batchedtensor(tensor)
     )
 
 
 def are_dense_cpu(first: object, second: object) -> bool:
-    """``is_dense_cpu`` of both."""
+    """Whether ``is_dense_cpu`` holds for both, in one call."""
     return (
         type(first) in TENSOR_TYPES
         and type(second) in TENSOR_TYPES
@@ -65,7 +66,7 @@ def are_dense_cpu(first: object, second: object) -> bool:
 
 
 def is_dense_cpu(tensor: object) -> bool:
-    """Whether this is a dense CPU tensor that nothing wraps: its memory is its values.
+    """Whether this is an unwrapped dense CPU tensor, whose memory holds its values.
 
     Not for use while ``torch.compile`` traces.
     """

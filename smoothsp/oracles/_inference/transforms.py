@@ -1,4 +1,4 @@
-"""Questions under ``torch.func``: its gradients, forward derivatives and ``vmap``."""
+"""Ops under ``torch.func``: gradients, forward derivatives and ``vmap``."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_map
 
 
 class TransformedOp(torch.autograd.Function):
-    """A question, called with its arguments, at one level of transforms.
+    """Call of an op at one level of nested transforms.
 
-    Each transform calls its own rule, which calls the level below, until the op gets
+    Each transform calls its rule, which calls the level below, until the op gets
     tensors that no transform has wrapped.
     """
 
@@ -49,7 +49,7 @@ class TransformedOp(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[Any, ...], op: Any, *inputs: Any
     ) -> tuple[Any, Any]:
-        """One call for a larger batch, or one each where inputs are of all rows."""
+        """One call for ``size`` batches of rows; a loop if shared potentials vary."""
         size, dims = info.batch_size, in_dims[1:]
         if not size:
             return vmap_without_calls(partial(TransformedOp.apply, op), dims, inputs)
@@ -68,20 +68,23 @@ class TransformedOp(torch.autograd.Function):
 
 
 def fold_vmap_axis(x: Tensor, dim: int | None, size: int) -> Tensor:
-    """``[B, ...]`` of each of ``size`` calls as ``[size B, ...]``."""
+    """Concatenate ``[B, ...]`` of ``size`` mapped calls to ``[size B, ...]``."""
     stacked = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
     return stacked.reshape(size * stacked.shape[1], *stacked.shape[2:])
 
 
 def unfold_vmap_axis(x: Tensor, size: int) -> Tensor:
-    """The way back: of each call, ``[size, B, ...]``."""
+    """Split ``[size B, ...]`` into the mapped calls, ``[size, B, ...]``."""
     return x.reshape(size, len(x) // size, *x.shape[1:])
 
 
 def vmap_without_calls(
     call: Callable[..., Any], dims: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[Any, Any]:
-    """Result of ``vmap`` over no calls: shapes and dtypes are those of one of zeros."""
+    """Result of ``vmap`` over an axis of length 0.
+
+    One call on zeros gives the shapes and dtypes.
+    """
     padded = tuple(
         x if dim is None else pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, 1))
         for x, dim in zip(inputs, dims, strict=True)
@@ -93,7 +96,7 @@ def vmap_without_calls(
 def vmap_by_loop(
     call: Callable[..., Any], size: int, dims: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[Any, Any]:
-    """Result of ``vmap`` from ``size`` calls of ``ask``."""
+    """Result of ``vmap`` by ``size`` calls of ``call``."""
     results = []
     for index in range(size):
         call_inputs = (
@@ -110,9 +113,9 @@ def vmap_by_loop(
 def loop_over_batched_grads(
     call: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Answers to batches of ``torch.autograd.grad(is_grads_batched=True)``, one by one.
+    """Call a backward rule for each gradient of ``grad(is_grads_batched=True)``.
 
-    PyTorch has wrapped the inputs, though not by ``torch.func``.
+    PyTorch wraps these inputs by an older ``vmap``, which ignores the rules here.
     """
     level = 1  # such calls are not nested
     wrapped = [torch._C._functorch.is_legacy_batchedtensor(x) for x in inputs]

@@ -109,7 +109,7 @@ def test_views_without_points_have_no_partners():
     assert len(none) == 0 < len(some) == 9
     for first, second in ((none, none), (some, none), (none, some)):
         pair = points.build_pair(first, second, np.eye(3))
-        assert pair.features.shape == (len(first), len(second), points.FEATURES)
+        assert pair.pair_features.shape == (len(first), len(second), points.FEATURES)
         for way in baselines.BASELINES.values():
             assert way(pair).tolist() == [-1] * len(first)
         model = matching_points.PairScores(128)

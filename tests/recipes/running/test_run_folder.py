@@ -48,7 +48,7 @@ def another_process(folder):
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        with run_folder.locked(folder):
+        with run_folder.held(folder):
             os.write(writing, b"held")
             signal.pause()
     os.read(reading, 4)
@@ -100,7 +100,7 @@ def test_a_disk_without_room_is_noticed_first(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "_tidy", full)
     with (
         pytest.raises(OSError, match=r"expected a folder to write to.*No space left"),
-        run_folder.locked(tmp_path),
+        run_folder.held(tmp_path),
     ):
         raise AssertionError
 
@@ -111,23 +111,23 @@ def test_what_killed_runs_left_unfinished_is_removed(tmp_path):
     (tmp_path / "curves").mkdir()
     for name in left + kept:
         (tmp_path / name).write_bytes(b"half")
-    with run_folder.locked(tmp_path):
+    with run_folder.held(tmp_path):
         assert not any((tmp_path / name).exists() for name in left)
     assert all((tmp_path / name).exists() for name in kept)
     # and again after it was let go of
-    with run_folder.locked(tmp_path):
+    with run_folder.held(tmp_path):
         pass
 
 
 def test_what_a_failed_run_wrote_stays(tmp_path):
     (tmp_path / "made").mkdir()
     out = tmp_path / "made" / "a" / "b"
-    with pytest.raises(ZeroDivisionError), run_folder.locked(out):
+    with pytest.raises(ZeroDivisionError), run_folder.held(out):
         (out / "checkpoint.pt").write_bytes(b"whole")
         raise ZeroDivisionError
     assert (out / "checkpoint.pt").read_bytes() == b"whole"
     other = out.with_name("c")
-    with pytest.raises(ZeroDivisionError), run_folder.locked(other):
+    with pytest.raises(ZeroDivisionError), run_folder.held(other):
         raise ZeroDivisionError
     assert out.is_dir() and not other.exists()
 
@@ -137,19 +137,19 @@ def test_where_no_lock_can_be_had_a_run_goes_on_with_a_warning(tmp_path, monkeyp
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.warns(match="no lock here"), run_folder.locked(tmp_path):
+    with pytest.warns(match="no lock here"), run_folder.held(tmp_path):
         pass
 
 
 def test_processes_of_one_run_share_its_folder(tmp_path, monkeypatch):
-    with run_folder.locked(tmp_path):
+    with run_folder.held(tmp_path):
         monkeypatch.setenv("LOCAL_RANK", "1")
-        with run_folder.locked(tmp_path):
+        with run_folder.held(tmp_path):
             pass
         monkeypatch.setenv("LOCAL_RANK", "0")
         with (
             pytest.raises(ValueError, match="no other run uses"),
-            run_folder.locked(Path(tmp_path)),
+            run_folder.held(Path(tmp_path)),
         ):
             raise AssertionError
 
