@@ -126,9 +126,9 @@ def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
 
     def counted(*answers):
         tried.append(1)
-        hold(*answers)
+        assert_matches_cpu(*answers)
 
-    monkeypatch.setattr("smoothsp.oracles._chain.kernel_checks.hold", counted)
+    monkeypatch.setattr("smoothsp.oracles._chain.kernel_checks.assert_matches_cpu", counted)
     for _ in range(2):
         for size in SIZES[:2]:
             compare("decode", twins(size))
