@@ -106,7 +106,9 @@ class MinimumRisk(Loss):
             costs = costs_of(structure, ys, y, self.cost)
             # float64, since the quotient may leave the range of float32
             below = (
-                scores.minus(scores.map(lambda x: x[:, :1]).detach()).double()
+                scores.minus(
+                    scores.map_leading_axes(lambda x: x[:, :1]).detach()
+                ).double()
                 / self.temperature
             )
             below = below.masked_fill(~valid, -torch.inf)

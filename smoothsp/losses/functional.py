@@ -194,7 +194,7 @@ def _augment(
     """Return the structure with costs, and the entries that gold outputs use."""
     if isinstance(check_cost(cost), str):
         scale = checks.as_nonnegative("cost_scale", cost_scale)
-        result: tuple[Any, Tensor] | None = structure._augment_by_hamming(y, scale)
+        result: tuple[Any, Tensor] | None = structure._augment_and_gold_parts(y, scale)
         if result is not None:
             return result
     return augment_by_cost(structure, y, cost, cost_scale), structure._gold_parts(y)
@@ -587,7 +587,7 @@ def _l2_top_k(
     structure: TopKStructure, mu: float, k: int
 ) -> tuple[Tensor, DoubleDouble, Tensor]:
     scores, _, valid = double_double.decode_topk(structure, k + 1)
-    top = scores.map(lambda x: x[:, 0]).detach()
+    top = scores.map_leading_axes(lambda x: x[:, 0]).detach()
     below = scores.minus(top.unsqueeze(1))
     value, _ = max_l2(below[:, :k], mu, valid[:, :k])
     return value, top, topk_is_exact(below.detach(), mu, valid)

@@ -130,7 +130,7 @@ class Perturbed(ReadOnly):
             cost = scores * torch.expm1(cost - self.sigma**2 / 2)
         values, ys = double_double.decode(float64_structure.augment(cost))
         B, n = len(template), self._n
-        self._values = values.map(lambda x: x.reshape(B, n, *x.shape[1:]))
+        self._values = values.map_leading_axes(lambda x: x.reshape(B, n, *x.shape[1:]))
         # explicit sizes: with empty rows, -1 would be ambiguous
         self.outputs = ys.reshape(len(template), self._n, *ys.shape[1:])
         with torch.no_grad():

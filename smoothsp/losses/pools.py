@@ -111,8 +111,8 @@ class _PoolLoss(Loss):
         predicted = score_outputs(float64_structure, ys)
         true = _true_scores(structure, ys, true_scores)
         # gaps of the pool's outputs to the best one, in predicted and in true scores
-        first = predicted.map(lambda x: x[:, :1])
-        score_gap = predicted.map(lambda x: x[:, 1:]).minus(first)
+        first = predicted.map_leading_axes(lambda x: x[:, :1])
+        score_gap = predicted.map_leading_axes(lambda x: x[:, 1:]).minus(first)
         score_gap = score_gap.float() if was_float32 else score_gap
         losses = self._losses(score_gap, true[:, 1:] - true[:, :1])
         return reduce(losses, row_weight, self.reduction)

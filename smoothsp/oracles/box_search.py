@@ -72,7 +72,7 @@ class BoxSearch(SearchStructure):
     _cost_weight: Tensor
     row_attributes = ("_gold", "_cost_weight")
     _computed_attributes = row_attributes
-    _num_labels = 1
+    _label_counts_width = 1
     # 1 - IoU is not a sum over cells, so losses that add costs to parts are excluded
     _has_additive_cost = False
     output_description = (
@@ -222,11 +222,13 @@ class BoxSearch(SearchStructure):
         run_rows(box_search.best_box, B, work, *args, boxes, valid, visited)
         return boxes, valid, torch.from_numpy(visited)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         boxes, valid, _ = self._run_branch_and_bound(1)
         return boxes[:, 0], valid[:, 0]
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         return self._run_branch_and_bound(k)[:2]
 
     def visits(self, k: int = 1) -> Int[Tensor, " batch"]:

@@ -111,7 +111,7 @@ class Chain(Distribution, Summed):
     def _likelihood_structure(self) -> "Chain":
         return self
 
-    _indexes_potentials = True
+    _gold_parts_index_potentials = True
 
     def _gold_parts(self, y: Tensor) -> Tensor:
         labels, _ = self._masked_labels_and_mask(y)

@@ -204,7 +204,7 @@ class CTC(CircuitStructure):
         return y
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.log_probs.shape[2]
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:

@@ -228,7 +228,7 @@ class FactorGraph(ReadOnly):
         """
         search = self._run_consensus(0.0)
         # proof of infeasibility is an exact result as well: bound = value = -inf
-        infeasible = search.infeasible
+        infeasible = search.proven_infeasible
         bound = search.bound.masked_fill(infeasible, -torch.inf)
         return *self._best_outputs(search), search.exact | infeasible, bound
 
@@ -474,7 +474,7 @@ def _require_agreement(search: Consensus) -> None:
     A bound that rests on a guess must be confirmed by a large residual.
     """
     is_apart = search.cannot_agree & (search.residual > _MAX_DISAGREEMENT)
-    failed_rows = (is_apart | search.infeasible).nonzero().squeeze(1).tolist()
+    failed_rows = (is_apart | search.proven_infeasible).nonzero().squeeze(1).tolist()
     if failed_rows:
         raise ValueError(
             f"graph: found no relaxed solution of row {failed_rows[0]}: no mixtures of "

@@ -260,7 +260,7 @@ class Models(CircuitStructure):
     """
 
     scores: Tensor
-    _num_labels = 2
+    _label_counts_width = 2
     output_description = "a model of the formula, 0 or 1 for each variable"
 
     def __init__(self, scores: Tensor, formula: Formula) -> None:

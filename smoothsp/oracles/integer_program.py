@@ -227,7 +227,7 @@ class IntegerProgram(Structure):
         return ((y_with_k[:, 0] == 0) & is_nonnegative).to(self.scores.dtype)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[1]
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:

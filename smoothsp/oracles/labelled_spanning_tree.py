@@ -87,16 +87,18 @@ class LabelledSpanningTree(DependencyTrees):
         """``(batch, 2)``: the number of words of each sentence, and 2."""
         return torch.stack([self._lengths, torch.full_like(self._lengths, 2)], 1)
 
-    def _unlabelled_trees(self, arcs: Tensor) -> SpanningTree:
+    def _unlabelled_trees(self, unlabelled_arcs: Tensor) -> SpanningTree:
         """Trees of arcs ``(batch, m, m)`` without labels, not validated."""
-        return SpanningTree._from_checked(arcs, self._lengths, self._single_root)
+        return SpanningTree._from_checked(
+            unlabelled_arcs, self._lengths, self._single_root
+        )
 
     def _usable_parts(self, name: str) -> Tensor:
         read = self._unlabelled_trees(self.arcs[..., 0])._usable_parts("arcs")
         return read[..., None].expand(self.arcs.shape)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.arcs.shape[1] * self.arcs.shape[3]
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
@@ -104,7 +106,7 @@ class LabelledSpanningTree(DependencyTrees):
         labels = head * self.arcs.shape[3] + label
         return labels.masked_fill(~self._real_mask[:, None], -1)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         m, L = self.arcs.shape[2:]
         head, label = y.unbind(3)
         word = torch.arange(1, m, device=y.device)
@@ -120,18 +122,20 @@ class LabelledSpanningTree(DependencyTrees):
             head
         ) & is_label.all(2)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         # numpy: in a forked process PyTorch's thread pool may hang
         arcs = to_numpy(self.arcs.detach().cpu())
         heads, has_output = self._unlabelled_trees(
             torch.from_numpy(arcs.max(3))
-        )._search_best()
+        )._search_best_outputs()
         best_label = _take_at_heads(arcs.argmax(3), heads[:, None])[:, 0]
         return np.stack([heads, np.where(heads < 0, -1, best_label)], 2), has_output
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         arcs = self.arcs.detach().cpu()
-        heads, is_tree = self._unlabelled_trees(arcs.amax(3))._search_k_best(k)
+        heads, is_tree = self._unlabelled_trees(arcs.amax(3))._search_k_best_outputs(k)
         B, n, L = len(arcs), self.shape[0], arcs.shape[3]
         ys, valid = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
         sorted_scores = arcs.double().sort(3, descending=True)
@@ -184,8 +188,8 @@ class LabelledSpanningTree(DependencyTrees):
         shifted = self._log_partition_float64(self._shifted_potentials())
         return self._to_dtype(shifted + self._max_per_word().sum(1))
 
-    def _log_partition_float64(self, arcs: Tensor) -> Tensor:
-        return self._unlabelled_trees(logsumexp(arcs)).log_partition()
+    def _log_partition_float64(self, shifted_arcs: Tensor) -> Tensor:
+        return self._unlabelled_trees(logsumexp(shifted_arcs)).log_partition()
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         shifted = self._log_partition_float64(self._shifted_potentials().detach())

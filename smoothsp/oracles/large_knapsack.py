@@ -46,7 +46,7 @@ class LargeKnapsack(SearchStructure, Distribution):
     scores: Tensor
     row_attributes = ("_capacities", "_lengths")
     output_description = "0 or 1 for each element, of no more weight than the capacity"
-    _num_labels = 2
+    _label_counts_width = 2
 
     def __init__(
         self, scores: Tensor, weights: Ints, capacities: Tensor, lengths: Tensor
@@ -84,7 +84,7 @@ class LargeKnapsack(SearchStructure, Distribution):
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
         return y.masked_fill(~self._real_mask[:, None], -1)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         chosen = (y == 1) & self._real_mask[:, None]
         return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
 
@@ -111,15 +111,15 @@ class LargeKnapsack(SearchStructure, Distribution):
         outputs, _, has_output = self._engine.decode_tables(tables, rows)
         return outputs, has_output
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         return self._decode_tables(self._score_tables(), np.arange(len(self.scores)))
 
-    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, Floats]:
         rows = np.arange(len(self.scores))
         outputs, values, _ = self._engine.decode_tables(self._score_tables(), rows)
         return outputs, values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         tables = self._score_tables()
         # without elements there is one output, the empty one
         if not self.shape[0]:

@@ -95,7 +95,7 @@ class Matching(SearchStructure):
         return P > Q and not self._partial
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[2]
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Matching(SearchStructure):
         data_ptrs = y.data_ptr(), used.data_ptr()
         return used, jonker_volgenant.indices_of_pairs(sizes, data_ptrs, self._partial)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         used, _ = (
             self._used_entries_and_first_invalid(y) if is_eager_tensor(y) else (None, 0)
         )
@@ -152,7 +152,7 @@ class Matching(SearchStructure):
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
         # with unmatched rows the cost is not 1 for each unused part, see ``hamming``
@@ -258,15 +258,15 @@ class Matching(SearchStructure):
         )
         return columns, values, has_output
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         columns, _, has_output = self._decode_rows()
         return columns, has_output
 
-    def _search_best_and_score(self) -> tuple[Ints, NDArray[Any]]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, NDArray[Any]]:
         columns, values, _ = self._decode_rows()
         return columns, values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         squares = self._pad_to_square(self._potentials_as_numpy("scores"))
         assignments = self._solve_assignments(squares)
         if self._num_assigned_rows == 0:

@@ -90,12 +90,12 @@ class Multiclass(Distribution):
     def _likelihood_structure(self) -> "Multiclass":
         return self
 
-    _indexes_potentials = True
+    _gold_parts_index_potentials = True
 
     def _gold_parts(self, y: Tensor) -> Tensor:
         return self._labels_per_row(y)[:, None]
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self, y: Tensor, scale: float
     ) -> tuple["Multiclass", Tensor] | None:
         if not self._inherits_costs(Multiclass):
@@ -164,7 +164,7 @@ class Multiclass(Distribution):
         return label.masked_fill(~self.mask.any(1), -1)[:, None]
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[1]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:

@@ -172,7 +172,7 @@ class PictorialStructure(SearchStructure):
         return has_parent.expand(self._row_potentials[name].shape)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.parts.shape[2:].numel()
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
@@ -189,10 +189,10 @@ class PictorialStructure(SearchStructure):
     def _is_output(self, y: Tensor) -> Tensor:
         return self._is_inside_grid(y).all(2)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         """Entries of the parts' scores; ``_score_float64`` subtracts the springs."""
         part = torch.arange(self.parts.shape[1], device=y.device)
-        return part * self._num_labels + self._labels_of_outputs(y).clamp(min=0)
+        return part * self._label_counts_width + self._labels_of_outputs(y).clamp(min=0)
 
     def _with_hi_lo(self, value: Tensor, y: Tensor) -> DoubleDouble:
         return DoubleDouble(
@@ -289,7 +289,9 @@ class PictorialStructure(SearchStructure):
     def _score_tables_and_rows(self) -> tuple[Floats, Ints]:
         """Scores of parts as tables ``[B, P, H W]``, and the row numbers ``[B]``."""
         B, P = self.parts.shape[:2]
-        tables = self._potentials_as_numpy("parts").reshape(B, P, self._num_labels)
+        tables = self._potentials_as_numpy("parts").reshape(
+            B, P, self._label_counts_width
+        )
         return np.ascontiguousarray(tables), np.arange(B)
 
     def _cells_to_rows_and_columns(self, cells: Ints) -> Ints:
@@ -303,11 +305,11 @@ class PictorialStructure(SearchStructure):
         part = score_values.first_forbidden_row(self.parts.flatten(0, 1).flatten(1))
         return part if part < 0 else part // self.shape[0]
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         cells, has_output = self._decode_tables(*self._score_tables_and_rows())
         return self._cells_to_rows_and_columns(cells), has_output
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         tables, _ = self._score_tables_and_rows()
         cells, valid = bmmf.k_best(tables, k, self._decode_tables, self._max_marginals)
         return self._cells_to_rows_and_columns(cells), valid

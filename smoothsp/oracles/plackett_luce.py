@@ -113,7 +113,7 @@ class PlackettLuce(Potentials):
         return y_with_k[:, 0]
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.scores.shape[1]
 
     # Probabilities --------------------------------------------------------------
@@ -226,12 +226,12 @@ class PlackettLuce(Potentials):
         B, N = self.scores.shape
         k = checks.as_output_count("k", k, B * (1 + N))
         with torch.no_grad():
-            ys, valid = self._search_k_best(k)
+            ys, valid = self._search_k_best_outputs(k)
         filled = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.log_prob(filled).masked_fill(~valid, -torch.inf)
         return values, ys.masked_fill(~valid[..., None], -1), valid
 
-    def _search_k_best(self, k: int) -> tuple[Tensor, Tensor]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Tensor, Tensor]:
         """The k best rankings ``(batch, k, places)``, and which of them exist.
 
         Lawler's partition: a child of a ranking keeps a prefix, takes the next worse

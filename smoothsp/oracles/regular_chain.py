@@ -167,7 +167,7 @@ class RegularChain(MaskedSequences):
         )
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.emissions.shape[2]
 
     def leaves(self) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -199,7 +199,7 @@ class SemiMarkov(MaskedSequences):
         return self._unpack(cost)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.segments.shape[3]
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:

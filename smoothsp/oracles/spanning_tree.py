@@ -139,7 +139,7 @@ class SpanningTree(DependencyTrees):
         return y.masked_fill(~self._real_mask[:, None], -1)
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         return self.shape[0] + 1
 
     def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
@@ -154,7 +154,7 @@ class SpanningTree(DependencyTrees):
             tuple(y.shape), data_ptrs, self._single_root
         )
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         used, _ = (
             self._used_entries_and_first_invalid(y) if is_eager_tensor(y) else (None, 0)
         )
@@ -201,15 +201,17 @@ class SpanningTree(DependencyTrees):
         run_rows(chu_liu_edmonds.best_tree, B, work, *args, heads, values, has_output)
         return heads, values, has_output
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         heads, _, has_output = self._decode_rows()
         return heads, has_output
 
-    def _search_best_and_score(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def _search_best_outputs_and_scores(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         heads, values, _ = self._decode_rows()
         return heads, values
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
         heads, valid = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
         arcs, lengths = to_numpy(self.arcs.cpu()), to_numpy(self._lengths.cpu())
@@ -351,7 +353,9 @@ class SpanningTree(DependencyTrees):
             )
             marginals = trees.marginals()[..., None] * softmax(arcs)
             # the determinant of a row without a tree may be positive by rounding
-            has_none = torch.from_numpy(~trees._search_best()[1]).to(arcs.device)
+            has_none = torch.from_numpy(~trees._search_best_outputs()[1]).to(
+                arcs.device
+            )
             return trees.log_partition().masked_fill(has_none, -torch.inf), marginals
 
         return sample_distinct_trees(

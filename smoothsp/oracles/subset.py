@@ -73,7 +73,7 @@ class Subset(CircuitStructure):
     """
 
     scores: Tensor
-    _indexes_potentials = True
+    _gold_parts_index_potentials = True
     output_description = "0 or 1 for each element, as many 1 as the bounds allow"
 
     def __init__(

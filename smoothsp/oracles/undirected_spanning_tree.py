@@ -12,7 +12,7 @@ from smoothsp._kernels.combinatorial import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.double_double import DoubleDouble
-from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
+from smoothsp.oracles._inference.to_numpy import to_numpy, unbatched_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 from smoothsp.oracles._searches.trees import Trees
@@ -86,7 +86,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         if is_compiling():
             super().__init__({"edges": edges}, (E,))
             return
-        index_array: NDArray[np.int64] = unwrapped_to_numpy("index", index)
+        index_array: NDArray[np.int64] = unbatched_to_numpy("index", index)
         rows = index_array.shape[0] if index_array.ndim == 3 else 1
         num_nodes, table = _num_nodes_and_edge_table(index_array.tobytes(), rows, E)
         self._max_nodes = table.shape[1]
@@ -112,14 +112,18 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         index, nodes = self.index.cpu().contiguous(), self._num_nodes.cpu().contiguous()
         return to_numpy(index), to_numpy(nodes)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         edges = self.edges.detach().cpu()
         return _maximum_spanning_trees(
             to_numpy(edges.contiguous()), *self._index_and_num_nodes()
         )
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        ys, valid = self._rooted_trees(self.edges.detach().cpu())._search_k_best(k)
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        ys, valid = self._rooted_trees(
+            self.edges.detach().cpu()
+        )._search_k_best_outputs(k)
         return to_numpy(self._heads_to_edges(torch.from_numpy(ys))), valid
 
     # Sums: of trees rooted at node 0 --------------------------------------------

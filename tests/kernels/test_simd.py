@@ -11,9 +11,9 @@ from smoothsp._kernels.vectors import flush_to_zero
 from smoothsp._kernels.vectors.kahan import add_compensated
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
-    get,
+    get_number,
     load,
-    put,
+    put_number,
     span,
     splat,
     splat_at,
@@ -134,7 +134,7 @@ def ask(x, what, at):
     elif what == 1:
         store(span(x), 0, splat_at(span(x), at))
     elif what == 2:
-        put(span(x), 0, get(span(x), at))
+        put_number(span(x), 0, get_number(span(x), at))
     elif what == 3:
         store_masked(span(x), at, 2, splat(x[0]))
     elif what == 4:

@@ -40,8 +40,8 @@ FAULTS = {
     ),
     "a flip too few": (
         TABLES,
-        "next_values[v] = values[v] + ratios[v] * values[v - 1]\n    for j",
-        "next_values[v] = values[v] + ratios[v - 1] * values[v - 1]\n    for j",
+        "next_values[v] = values[v] + ratio_of_size[v] * values[v - 1]\n    for j",
+        "next_values[v] = values[v] + ratio_of_size[v - 1] * values[v - 1]\n    for j",
     ),
     "block without its exponent": (
         TABLES,

@@ -94,8 +94,8 @@ _OF_KERNELS = {
     ),
     "back along another lane": (
         "chain/cpu/viterbi_in_lanes",
-        "state[lane] = int(get(weights, (n * S + j) * L + lane))",
-        "state[lane] = int(get(weights, (n * S + j) * L))",
+        "state[lane] = int(get_number(weights, (n * S + j) * L + lane))",
+        "state[lane] = int(get_number(weights, (n * S + j) * L))",
     ),
     "moves transposed": (
         "chain/cpu/viterbi_over_states",
@@ -262,8 +262,8 @@ _OF_KERNELS = {
     ),
     "mixture that rotates the wrong way": (
         "combinatorial/updatable_cholesky",
-        "put(solution, a + 1, cos * q - sin * p)",
-        "put(solution, a + 1, cos * q + sin * p)",
+        "put_number(solution, a + 1, cos * q - sin * p)",
+        "put_number(solution, a + 1, cos * q + sin * p)",
     ),
 }
 FAULTS = {name: (f"_kernels/{x[0]}", *x[1:]) for name, x in _OF_KERNELS.items()}

@@ -150,8 +150,8 @@ FAULTS = {
     ),
     "a tile's second for its third": (
         KERNELS + "max_product",
-        "store(x, np.intp(heads[h + 2]) * L, t2)",
-        "store(x, np.intp(heads[h + 2]) * L, t1)",
+        "store(x, np.intp(heads[first_head + 2]) * L, t2)",
+        "store(x, np.intp(heads[first_head + 2]) * L, t1)",
     ),
     "means of the left factor": (
         KERNELS + "tangent",

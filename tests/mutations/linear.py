@@ -71,8 +71,8 @@ FAULTS = {
     ),
     "pairs of the sums transposed": (
         KERNELS + "forward_backward",
-        "RT[j * P + i] = R[i * P + j]",
-        "RT[i * P + j] = R[i * P + j]",
+        "exp_transitions_T[j * P + i] = exp_transitions[i * P + j]",
+        "exp_transitions_T[i * P + j] = exp_transitions[i * P + j]",
     ),
     "logarithms without the last score": (
         KERNELS + "forward_backward_log_space",

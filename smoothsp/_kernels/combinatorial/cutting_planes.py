@@ -19,7 +19,15 @@ from smoothsp._kernels.combinatorial.simplex_qp import maximise_over_simplex
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat, store
+from smoothsp._kernels.vectors.simd import (
+    fma,
+    get_number,
+    load,
+    put_number,
+    span,
+    splat,
+    store,
+)
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 LANES = 8
@@ -60,7 +68,7 @@ def add_cut(before, gradient, offset, lam, patience, bundle, after, p, stats):
     next_cuts[t - 1, 0], next_cuts[t - 1, 2] = offset, 0.0
     rows, new_gradient, width = span(gradients), span(gradient), gradients.shape[1]
     for e in range(d):
-        put(rows, free_slot * width + e, get(new_gradient, e))
+        put_number(rows, free_slot * width + e, get_number(new_gradient, e))
     row_offsets, row_values = (
         arrays.empty(t + ROWS_AT_ONCE, np.int64),
         arrays.zeros(t + ROWS_AT_ONCE),

@@ -20,7 +20,7 @@ from smoothsp._kernels.combinatorial.ibfs_max_flow import make_scratch, max_flow
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.simd import get_number, put_number, span
 
 
 @kernel
@@ -268,23 +268,25 @@ def _find_augmenting_path(v, sign, graph, search, stamp):
     """
     starts, heads, reverse_arc, residual, terminal_residual = graph
     parent, marks, queue, labels = search
-    put(queue, 0, v)
-    put(marks, v, stamp)
+    put_number(queue, 0, v)
+    put_number(marks, v, stamp)
     next_index, count = 0, 1
     while next_index < count:
-        u = get(queue, next_index)
+        u = get_number(queue, next_index)
         next_index += 1
-        for a in range(get(starts, u), get(starts, u + 1)):
-            w = get(heads, a)
+        for a in range(get_number(starts, u), get_number(starts, u + 1)):
+            w = get_number(heads, a)
             # no path passes through the other side
-            if get(marks, w) == stamp or get(labels, w) != get(labels, v):
+            if get_number(marks, w) == stamp or get_number(labels, w) != get_number(
+                labels, v
+            ):
                 continue
-            if get(residual, get(reverse_arc, a) if sign > 0 else a) > 0:
-                put(marks, w, stamp)
-                put(parent, w, a)
-                if sign * get(terminal_residual, w) > 0:
+            if get_number(residual, get_number(reverse_arc, a) if sign > 0 else a) > 0:
+                put_number(marks, w, stamp)
+                put_number(parent, w, a)
+                if sign * get_number(terminal_residual, w) > 0:
                     return w
-                put(queue, count, w)
+                put_number(queue, count, w)
                 count += 1
     return -1
 
@@ -294,21 +296,23 @@ def _push_flow(v, u, sign, graph, search):
     """Push to v the flow that fits from u; return whether it is finite."""
     _, heads, reverse_arc, residual, terminal_residual = graph
     parent = search[0]
-    amount, w = sign * get(terminal_residual, u), u
+    amount, w = sign * get_number(terminal_residual, u), u
     while w != v:
-        a = get(parent, w)
-        amount = min(amount, get(residual, get(reverse_arc, a) if sign > 0 else a))
-        w = get(heads, get(reverse_arc, a))
+        a = get_number(parent, w)
+        amount = min(
+            amount, get_number(residual, get_number(reverse_arc, a) if sign > 0 else a)
+        )
+        w = get_number(heads, get_number(reverse_arc, a))
     if amount == np.inf:
         return False
-    put(terminal_residual, u, get(terminal_residual, u) - sign * amount)
-    put(terminal_residual, v, get(terminal_residual, v) + sign * amount)
+    put_number(terminal_residual, u, get_number(terminal_residual, u) - sign * amount)
+    put_number(terminal_residual, v, get_number(terminal_residual, v) + sign * amount)
     w = u
     while w != v:
-        a = get(parent, w)
-        b = get(reverse_arc, a)
+        a = get_number(parent, w)
+        b = get_number(reverse_arc, a)
         forward_arc, backward_arc = (b, a) if sign > 0 else (a, b)
-        put(residual, forward_arc, get(residual, forward_arc) - amount)
-        put(residual, backward_arc, get(residual, backward_arc) + amount)
-        w = get(heads, b)
+        put_number(residual, forward_arc, get_number(residual, forward_arc) - amount)
+        put_number(residual, backward_arc, get_number(residual, backward_arc) + amount)
+        w = get_number(heads, b)
     return True

@@ -17,7 +17,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.simd import get_number, put_number, span
 
 # values of ``parent`` that are no arcs
 NO_PARENT, TERMINAL, ORPHAN = -1, -2, -3
@@ -139,29 +139,35 @@ def _push_sweep(first, last, step, graph):
     starts, heads, reverse_arc, residual, terminal_residual = graph
     flow = 0.0
     for v in range(first, last, step):
-        excess = get(terminal_residual, v)
+        excess = get_number(terminal_residual, v)
         # an infinite excess would leave inf - inf
         if excess == 0 or np.isinf(excess):
             continue
         sign, remaining = (1.0, excess) if excess > 0 else (-1.0, -excess)
-        begin, end = get(starts, v), get(starts, v + 1)
+        begin, end = get_number(starts, v), get_number(starts, v + 1)
         a = end - 1 if step > 0 else begin
         while begin <= a < end:
-            u = get(heads, a)
+            u = get_number(heads, a)
             if (u > v) != (step > 0):
                 break
             forward_arc, backward_arc = (
-                (a, get(reverse_arc, a)) if excess > 0 else (get(reverse_arc, a), a)
+                (a, get_number(reverse_arc, a))
+                if excess > 0
+                else (get_number(reverse_arc, a), a)
             )
             a -= step
-            amount = min(remaining, get(residual, forward_arc))
-            put(residual, forward_arc, get(residual, forward_arc) - amount)
-            put(residual, backward_arc, get(residual, backward_arc) + amount)
-            residual_u = get(terminal_residual, u)
+            amount = min(remaining, get_number(residual, forward_arc))
+            put_number(
+                residual, forward_arc, get_number(residual, forward_arc) - amount
+            )
+            put_number(
+                residual, backward_arc, get_number(residual, backward_arc) + amount
+            )
+            residual_u = get_number(terminal_residual, u)
             flow += max(min(amount, -sign * residual_u), 0.0)
-            put(terminal_residual, u, residual_u + sign * amount)
+            put_number(terminal_residual, u, residual_u + sign * amount)
             remaining -= amount
-        put(terminal_residual, v, sign * remaining)
+        put_number(terminal_residual, v, sign * remaining)
     return flow
 
 
@@ -176,35 +182,37 @@ def _augment_all_paths(V, graph, trees, queues):
     parent, level, _, _ = trees
     queued, counters = queues[2], queues[3]
     for side in range(2):
-        put(counters, side + FIRST, 0)
-        put(counters, side + COUNT, 0)
-        put(counters, side + TREE_DEPTH, 0)
-    put(counters, ADOPTION_ROUND, 0)
+        put_number(counters, side + FIRST, 0)
+        put_number(counters, side + COUNT, 0)
+        put_number(counters, side + TREE_DEPTH, 0)
+    put_number(counters, ADOPTION_ROUND, 0)
     for v in range(V):
-        terminal = get(terminal_residual, v)
-        put(queued, v, 0)
-        put(queued, V + v, 0)
-        put(counters, ADOPTION_ROUND + 1 + v, 0)
-        put(parent, v, TERMINAL if terminal != 0 else NO_PARENT)
-        put(level, v, 1 if terminal > 0 else (-1 if terminal < 0 else 0))
+        terminal = get_number(terminal_residual, v)
+        put_number(queued, v, 0)
+        put_number(queued, V + v, 0)
+        put_number(counters, ADOPTION_ROUND + 1 + v, 0)
+        put_number(parent, v, TERMINAL if terminal != 0 else NO_PARENT)
+        put_number(level, v, 1 if terminal > 0 else (-1 if terminal < 0 else 0))
         if terminal != 0:
             _enqueue(v, V, 0 if terminal > 0 else 1, queues)
     flow = 0.0
-    while get(counters, COUNT) > 0:
+    while get_number(counters, COUNT) > 0:
         # the shallower tree grows, as long as it has nodes to grow from
-        sink_is_shallower = get(counters, 1 + TREE_DEPTH) < get(counters, TREE_DEPTH)
-        side = 1 if sink_is_shallower and get(counters, 1 + COUNT) > 0 else 0
+        sink_is_shallower = get_number(counters, 1 + TREE_DEPTH) < get_number(
+            counters, TREE_DEPTH
+        )
+        side = 1 if sink_is_shallower and get_number(counters, 1 + COUNT) > 0 else 0
         queue = queues[1] if side else queues[0]
         sign = -1 if side else 1
-        max_depth = get(counters, side + TREE_DEPTH) + 1
-        put(counters, side + TREE_DEPTH, max_depth)
-        for _ in range(get(counters, side + COUNT)):
-            first = get(counters, side + FIRST)
-            v = get(queue, first)
-            put(counters, side + FIRST, first + 1 if first + 1 < V else 0)
-            put(counters, side + COUNT, get(counters, side + COUNT) - 1)
-            put(queued, side * V + v, 0)
-            depth = sign * get(level, v)
+        max_depth = get_number(counters, side + TREE_DEPTH) + 1
+        put_number(counters, side + TREE_DEPTH, max_depth)
+        for _ in range(get_number(counters, side + COUNT)):
+            first = get_number(counters, side + FIRST)
+            v = get_number(queue, first)
+            put_number(counters, side + FIRST, first + 1 if first + 1 < V else 0)
+            put_number(counters, side + COUNT, get_number(counters, side + COUNT) - 1)
+            put_number(queued, side * V + v, 0)
+            depth = sign * get_number(level, v)
             # a node that rose meanwhile belongs to the next level
             if depth == max_depth + 1:
                 _enqueue(v, V, side, queues)
@@ -219,16 +227,16 @@ def _augment_all_paths(V, graph, trees, queues):
 def _enqueue(v, V, side, queues):
     """Append v to the circular queue of one tree, unless it is in it."""
     source_queue, sink_queue, queued, counters = queues
-    if get(queued, side * V + v):
+    if get_number(queued, side * V + v):
         return
-    position = get(counters, side + FIRST) + get(counters, side + COUNT)
+    position = get_number(counters, side + FIRST) + get_number(counters, side + COUNT)
     position = position if position < V else position - V
     if side:
-        put(sink_queue, position, v)
+        put_number(sink_queue, position, v)
     else:
-        put(source_queue, position, v)
-    put(counters, side + COUNT, get(counters, side + COUNT) + 1)
-    put(queued, side * V + v, 1)
+        put_number(source_queue, position, v)
+    put_number(counters, side + COUNT, get_number(counters, side + COUNT) + 1)
+    put_number(queued, side * V + v, 1)
 
 
 @subroutine(forceinline=True)
@@ -237,29 +245,35 @@ def _grow_from_node(v, V, side, graph, trees, queues):
     starts, heads, reverse_arc, residual, _ = graph
     parent, level, _, arcs = trees
     sign = -1 if side else 1
-    level_of_v = get(level, v)
+    level_of_v = get_number(level, v)
     flow, num_candidates = 0.0, 0
     # candidates are listed without branches first: mispredictions cost more than writes
-    for a in range(get(starts, v), get(starts, v + 1)):
-        has_residual = get(residual, get(reverse_arc, a) if side else a) > 0
-        put(arcs, num_candidates, a)
-        num_candidates += has_residual & (sign * get(level, get(heads, a)) <= 0)
+    for a in range(get_number(starts, v), get_number(starts, v + 1)):
+        has_residual = (
+            get_number(residual, get_number(reverse_arc, a) if side else a) > 0
+        )
+        put_number(arcs, num_candidates, a)
+        num_candidates += has_residual & (
+            sign * get_number(level, get_number(heads, a)) <= 0
+        )
     for i in range(num_candidates):
-        a = get(arcs, i)
-        u, reverse = get(heads, a), get(reverse_arc, a)
+        a = get_number(arcs, i)
+        u, reverse = get_number(heads, a), get_number(reverse_arc, a)
         forward_arc = reverse if side else a
-        while (get(residual, forward_arc) > 0) & (sign * get(level, u) <= 0):
-            if get(level, u) == 0:
-                put(level, u, level_of_v + sign)
-                put(parent, u, reverse)
+        while (get_number(residual, forward_arc) > 0) & (
+            sign * get_number(level, u) <= 0
+        ):
+            if get_number(level, u) == 0:
+                put_number(level, u, level_of_v + sign)
+                put_number(parent, u, reverse)
                 _enqueue(u, V, side, queues)
                 break
             flow += _augment_path(forward_arc, V, graph, trees, queues)
             if flow == np.inf:
                 return flow
             # an augmentation has moved v, and the candidates are no longer of its level
-            if get(level, v) != level_of_v:
-                if sign * get(level, v) > 0:
+            if get_number(level, v) != level_of_v:
+                if sign * get_number(level, v) > 0:
                     _enqueue(v, V, side, queues)
                 return flow
     return flow
@@ -275,47 +289,54 @@ def _augment_path(bridge, V, graph, trees, queues):
     """
     _, heads, reverse_arc, residual, terminal_residual = graph
     parent, _, orphans, _ = trees
-    source_end, sink_end = get(heads, get(reverse_arc, bridge)), get(heads, bridge)
-    amount = get(residual, bridge)
+    source_end, sink_end = (
+        get_number(heads, get_number(reverse_arc, bridge)),
+        get_number(heads, bridge),
+    )
+    amount = get_number(residual, bridge)
     v = source_end
-    while get(parent, v) != TERMINAL:
-        amount = min(amount, get(residual, get(reverse_arc, get(parent, v))))
-        v = get(heads, get(parent, v))
-    amount = min(amount, get(terminal_residual, v))
+    while get_number(parent, v) != TERMINAL:
+        amount = min(
+            amount, get_number(residual, get_number(reverse_arc, get_number(parent, v)))
+        )
+        v = get_number(heads, get_number(parent, v))
+    amount = min(amount, get_number(terminal_residual, v))
     v = sink_end
-    while get(parent, v) != TERMINAL:
-        amount = min(amount, get(residual, get(parent, v)))
-        v = get(heads, get(parent, v))
-    amount = min(amount, -get(terminal_residual, v))
+    while get_number(parent, v) != TERMINAL:
+        amount = min(amount, get_number(residual, get_number(parent, v)))
+        v = get_number(heads, get_number(parent, v))
+    amount = min(amount, -get_number(terminal_residual, v))
     if amount == np.inf:
         return amount
-    put(residual, bridge, get(residual, bridge) - amount)
-    put(
+    put_number(residual, bridge, get_number(residual, bridge) - amount)
+    put_number(
         residual,
-        get(reverse_arc, bridge),
-        get(residual, get(reverse_arc, bridge)) + amount,
+        get_number(reverse_arc, bridge),
+        get_number(residual, get_number(reverse_arc, bridge)) + amount,
     )
     for side in range(2):
         num_orphans = 0
         v = sink_end if side else source_end
-        while get(parent, v) != TERMINAL:
-            a = get(parent, v)
-            u = get(heads, a)
-            forward_arc = a if side else get(reverse_arc, a)
-            backward_arc = get(reverse_arc, a) if side else a
-            put(residual, backward_arc, get(residual, backward_arc) + amount)
-            remaining = get(residual, forward_arc) - amount
-            put(residual, forward_arc, remaining)
+        while get_number(parent, v) != TERMINAL:
+            a = get_number(parent, v)
+            u = get_number(heads, a)
+            forward_arc = a if side else get_number(reverse_arc, a)
+            backward_arc = get_number(reverse_arc, a) if side else a
+            put_number(
+                residual, backward_arc, get_number(residual, backward_arc) + amount
+            )
+            remaining = get_number(residual, forward_arc) - amount
+            put_number(residual, forward_arc, remaining)
             if not remaining > 0:
-                put(parent, v, ORPHAN)
-                put(orphans, num_orphans, v)
+                put_number(parent, v, ORPHAN)
+                put_number(orphans, num_orphans, v)
                 num_orphans += 1
             v = u
-        remaining = abs(get(terminal_residual, v)) - amount
-        put(terminal_residual, v, -remaining if side else remaining)
+        remaining = abs(get_number(terminal_residual, v)) - amount
+        put_number(terminal_residual, v, -remaining if side else remaining)
         if not remaining > 0:
-            put(parent, v, ORPHAN)
-            put(orphans, num_orphans, v)
+            put_number(parent, v, ORPHAN)
+            put_number(orphans, num_orphans, v)
             num_orphans += 1
         if num_orphans > 0:
             _adopt_orphans(num_orphans, V, side, graph, trees, queues)
@@ -335,50 +356,52 @@ def _adopt_orphans(num_orphans, V, side, graph, trees, queues):
     parent, level, orphans, _ = trees
     sign = -1 if side else 1
     counters = queues[3]
-    max_depth = get(counters, side + TREE_DEPTH) + 1
-    round_index = get(counters, ADOPTION_ROUND) + MAX_RISES + 1
-    put(counters, ADOPTION_ROUND, round_index)
+    max_depth = get_number(counters, side + TREE_DEPTH) + 1
+    round_index = get_number(counters, ADOPTION_ROUND) + MAX_RISES + 1
+    put_number(counters, ADOPTION_ROUND, round_index)
     # reversed: nearest to the terminal first
     for i in range(num_orphans // 2):
-        v = get(orphans, i)
-        put(orphans, i, get(orphans, num_orphans - 1 - i))
-        put(orphans, num_orphans - 1 - i, v)
+        v = get_number(orphans, i)
+        put_number(orphans, i, get_number(orphans, num_orphans - 1 - i))
+        put_number(orphans, num_orphans - 1 - i, v)
     next_index = 0
     while next_index < num_orphans:
-        v = get(orphans, next_index)
-        begin, end = get(starts, v), get(starts, v + 1)
+        v = get_number(orphans, next_index)
+        begin, end = get_number(starts, v), get_number(starts, v + 1)
         min_depth, chosen, num_listed = INFINITE_LEVEL, -1, num_orphans
         for a in range(begin, end):
-            u, reverse = get(heads, a), get(reverse_arc, a)
-            depth = sign * get(level, u)
-            has_residual = get(residual, a if side else reverse) > 0
+            u, reverse = get_number(heads, a), get_number(reverse_arc, a)
+            depth = sign * get_number(level, u)
+            has_residual = get_number(residual, a if side else reverse) > 0
             is_nearer = (depth > 0) & (depth < min_depth) & has_residual
             min_depth = depth if is_nearer else min_depth
             chosen = a if is_nearer else chosen
             # written in any case; counted only if u is a child of v
-            put(orphans, num_listed, u)
-            num_listed += get(parent, u) == reverse
+            put_number(orphans, num_listed, u)
+            num_listed += get_number(parent, u) == reverse
         next_index += 1
         # a parent at the old depth: no level changes, and the children keep v
-        if min_depth + 1 == sign * get(level, v):
-            put(parent, v, chosen)
+        if min_depth + 1 == sign * get_number(level, v):
+            put_number(parent, v, chosen)
             continue
         for i in range(num_orphans, num_listed):
-            put(parent, get(orphans, i), ORPHAN)
+            put_number(parent, get_number(orphans, i), ORPHAN)
         num_orphans = num_listed
-        num_rises = max(get(counters, ADOPTION_ROUND + 1 + v), round_index) + 1
-        put(counters, ADOPTION_ROUND + 1 + v, num_rises)
+        num_rises = max(get_number(counters, ADOPTION_ROUND + 1 + v), round_index) + 1
+        put_number(counters, ADOPTION_ROUND + 1 + v, num_rises)
         if min_depth < max_depth and num_rises <= round_index + MAX_RISES:
-            put(parent, v, chosen)
-            put(level, v, sign * (min_depth + 1))
+            put_number(parent, v, chosen)
+            put_number(level, v, sign * (min_depth + 1))
             if min_depth + 1 == max_depth:
                 _enqueue(v, V, side, queues)
             continue
-        put(parent, v, NO_PARENT)
-        put(level, v, 0)
+        put_number(parent, v, NO_PARENT)
+        put_number(level, v, 0)
         if min_depth < max_depth:
             for a in range(begin, end):
-                u = get(heads, a)
-                has_residual = get(residual, a if side else get(reverse_arc, a)) > 0
-                if has_residual & (sign * get(level, u) > 0):
+                u = get_number(heads, a)
+                has_residual = (
+                    get_number(residual, a if side else get_number(reverse_arc, a)) > 0
+                )
+                if has_residual & (sign * get_number(level, u) > 0):
                     _enqueue(u, V, side, queues)

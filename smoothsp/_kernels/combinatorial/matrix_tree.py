@@ -27,10 +27,10 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
     fma,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     span,
     splat,
@@ -120,8 +120,8 @@ def fill_weights(arcs, b, n, single_root, scratch):
             )
             store(w, i * row_width + v, row)
         # column 0 and the diagonal are no arcs
-        put(w, i * row_width, NEG_INF)
-        put(w, i * row_width + i, NEG_INF)
+        put_number(w, i * row_width, NEG_INF)
+        put_number(w, i * row_width + i, NEG_INF)
     shift, root = 0.0, NEG_INF
     # one vector of modifiers at a time: sums over heads need no reduction
     for v in range(0, row_width, LANES):
@@ -170,7 +170,7 @@ def _log_of_product(factors, count, offset):
     store(offset, 0, mantissas)
     product = 1.0
     for lane in range(LANES):
-        product *= get(offset, lane)
+        product *= get_number(offset, lane)
     return reduce_sum(power) * math.log(2.0) + math.log(product)
 
 
@@ -193,7 +193,7 @@ def eliminate(n, single_root, scratch):
         mass = _column_sum(reduced, 1 if single_root and k > 1 else 0, k, k, row_width)
         if not mass > MIN_SUM:
             return NEG_INF
-        put(row_sums, k, mass)
+        put_number(row_sums, k, mass)
         inverse_sum = splat(1 / mass)
         # the vector of column k - 1 first: the next sum depends on it
         for v in range((k - 1) // LANES * LANES, -1, -LANES):
@@ -217,13 +217,13 @@ def _column_sum(rows, first, last, offset, row_width):
     r = first
     while r + 3 < last:
         x = r * row_width + offset
-        a += get(rows, x)
-        b += get(rows, x + row_width)
-        c += get(rows, x + 2 * row_width)
-        d += get(rows, x + 3 * row_width)
+        a += get_number(rows, x)
+        b += get_number(rows, x + row_width)
+        c += get_number(rows, x + 2 * row_width)
+        d += get_number(rows, x + 3 * row_width)
         r += 4
     while r < last:
-        a += get(rows, r * row_width + offset)
+        a += get_number(rows, r * row_width + offset)
         r += 1
     return (a + b) + (c + d)
 
@@ -271,7 +271,7 @@ def fill_gradient(n, single_root, scratch):
         store(gradient_t, e, zero)
     for k in range(1, n + 1):
         row_offset = k * row_width
-        inverse_sum = 1 / get(row_sums, k)
+        inverse_sum = 1 / get_number(row_sums, k)
         # probability that k has a child among the words below it
         children = zero
         for v in range(0, k, LANES):
@@ -291,11 +291,15 @@ def fill_gradient(n, single_root, scratch):
             store(mixed, v, part)
             store_masked(gradient_t, row_offset + v, k - v, part + splat(root_term))
         if single_root and k > 1:
-            put(gradient_t, row_offset, get(mixed, 0))
+            put_number(gradient_t, row_offset, get_number(mixed, 0))
         for i in range(k):
             # both layouts: sums over heads and sums over modifiers each read along rows
-            put(gradient, i * row_width + k, get(gradient_t, row_offset + i))
-            put(gradient_t, i * row_width + k, get(gradient, row_offset + i))
+            put_number(
+                gradient, i * row_width + k, get_number(gradient_t, row_offset + i)
+            )
+            put_number(
+                gradient_t, i * row_width + k, get_number(gradient, row_offset + i)
+            )
 
 
 @subroutine

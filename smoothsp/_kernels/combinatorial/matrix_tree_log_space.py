@@ -114,7 +114,7 @@ def matrix_tree_row(scores, n, single_root, direction, scratch, marginals):
             marginals[i, j] = marginal_tangents[i, j] = 0.0
     value = 0.0
     for k in range(n, 0, -1):
-        mass = _fill_head_probabilities(logs, orders, log_weight_tangent, p, dp, k)
+        mass = _normalise_heads(logs, orders, log_weight_tangent, p, dp, k)
         if mass == -np.inf:
             return -np.inf
         value += mass
@@ -125,8 +125,8 @@ def matrix_tree_row(scores, n, single_root, direction, scratch, marginals):
 
 
 @subroutine
-def _fill_head_probabilities(logs, orders, log_weight_tangent, p, dp, k):
-    """Fill p of k's heads and normalise their weights; return the log of their sum."""
+def _normalise_heads(logs, orders, log_weight_tangent, p, dp, k):
+    """Normalise the weights of k's heads to p and its tangent; return their log sum."""
     order, top = np.int64(2**62), -np.inf
     for i in range(k):
         if logs[i, k] > -np.inf:

@@ -21,7 +21,7 @@ from smoothsp._kernels.combinatorial import updatable_cholesky as faces
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, span
+from smoothsp._kernels.vectors.simd import get_number, span
 
 # Relative to the largest number of the problem, differences below this are rounding.
 ROUNDING = 1e-13
@@ -116,10 +116,10 @@ def _active_set(slots, products, b, weights, matrices, vectors, width):
         faces.refine(factor, k, column, x)
         min_weight = 1.0
         for a in range(k):
-            min_weight = min(min_weight, p[a] + get(x, a))
+            min_weight = min(min_weight, p[a] + get_number(x, a))
         if min_weight > 0:
             for a in range(k):
-                p[a] += get(x, a)
+                p[a] += get_number(x, a)
             _fill_gradient(slots, products, b, support_index, k, p, sums, gradient)
         mean_gradient = mass = 0.0
         for a in range(k):

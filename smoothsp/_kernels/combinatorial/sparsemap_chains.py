@@ -22,7 +22,7 @@ from smoothsp._kernels.combinatorial import updatable_cholesky as faces
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.simd import get_number, put_number, span
 
 # Rows decoded at once, one in each lane of a vector. A finished row makes room for the
 # next one.
@@ -259,11 +259,15 @@ def _count_equal_labels(labels_by_position, k, slots, path, y, num_equal):
         span(num_equal),
     )
     for c in range(num_slots):
-        put(counts, c, np.int32(0))
+        put_number(counts, c, np.int32(0))
     for n in range(len(path)):
         o, label = n * width, np.int32(y[path[n]])
         for c in range(num_slots):
-            put(counts, c, np.int32(get(counts, c) + (get(labels, o + c) == label)))
+            put_number(
+                counts,
+                c,
+                np.int32(get_number(counts, c) + (get_number(labels, o + c) == label)),
+            )
 
 
 @subroutine
@@ -346,8 +350,8 @@ def _fill_mean(k, p, slots, entries, N, mean):
     for a in range(k):
         o, weight = slots[a] * T, p[a]
         for n in range(o, o + N):
-            e = get(entries_span, n)
-            put(mean_span, e, get(mean_span, e) + weight)
+            e = get_number(entries_span, n)
+            put_number(mean_span, e, get_number(mean_span, e) + weight)
 
 
 @kernel

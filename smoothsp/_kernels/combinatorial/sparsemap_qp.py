@@ -46,7 +46,9 @@ def add_output(first, last, products, scores, new_slots, weights, is_active):
         _cholesky(products[i], support_index, k, factor)
         if c >= 0:
             k = _append_column(products[i], support_index, k, p, factor, x, c)
-        k = _active_set(products[i], scores[i], support_index, k, p, factor, x, ones)
+        k = _maximise_over_support(
+            products[i], scores[i], support_index, k, p, factor, x, ones
+        )
         for a in range(C):
             is_active[i, a], weights[i, a] = False, 0.0
         for a in range(k):
@@ -160,38 +162,40 @@ def _back_substitution(factor, k, x):
 
 
 @kernel
-def _active_set(products, scores, support_index, k, p, factor, x, ones):
-    """Update p to the maximum over the first k outputs; return the support's size."""
+def _maximise_over_support(
+    products, scores, support_index, size, weights, factor, scratch, ones_scratch
+):
+    """Update the weights to the optimum over the support; return its new size."""
     while True:
         # relative to the largest: a constant changes no weights, and digits remain
         top = scores[support_index[0]]
-        for a in range(k):
+        for a in range(size):
             top = max(top, scores[support_index[a]])
-        for a in range(k):
-            x[a], ones[a] = scores[support_index[a]] - top, 1.0
-        _forward_substitution(factor, k, x)
-        _back_substitution(factor, k, x)
-        _forward_substitution(factor, k, ones)
-        _back_substitution(factor, k, ones)
+        for a in range(size):
+            scratch[a], ones_scratch[a] = scores[support_index[a]] - top, 1.0
+        _forward_substitution(factor, size, scratch)
+        _back_substitution(factor, size, scratch)
+        _forward_substitution(factor, size, ones_scratch)
+        _back_substitution(factor, size, ones_scratch)
         sum_of_ones, mass = 0.0, 0.0
-        for a in range(k):
-            sum_of_ones += ones[a]
-            mass += x[a]
+        for a in range(size):
+            sum_of_ones += ones_scratch[a]
+            mass += scratch[a]
         t = (mass - 1) / sum_of_ones
         # towards the maximiser, until the first weight reaches 0
         step_size, out = 1.0, -1
-        for a in range(k):
-            x[a] -= t * ones[a]
-            if x[a] <= 0 and p[a] < step_size * (p[a] - x[a]):
-                step_size, out = p[a] / (p[a] - x[a]), a
-            elif x[a] <= 0 and out < 0:
+        for a in range(size):
+            scratch[a] -= t * ones_scratch[a]
+            if scratch[a] <= 0 and weights[a] < step_size * (weights[a] - scratch[a]):
+                step_size, out = weights[a] / (weights[a] - scratch[a]), a
+            elif scratch[a] <= 0 and out < 0:
                 out = a
         if out < 0:
-            copy(x[:k], p[:k])
-            return k
-        for a in range(k):
-            p[a] = max(p[a] + step_size * (x[a] - p[a]), 0.0)
-        k -= 1
-        for a in range(out, k):
-            support_index[a], p[a] = support_index[a + 1], p[a + 1]
-        _cholesky(products, support_index, k, factor)
+            copy(scratch[:size], weights[:size])
+            return size
+        for a in range(size):
+            weights[a] = max(weights[a] + step_size * (scratch[a] - weights[a]), 0.0)
+        size -= 1
+        for a in range(out, size):
+            support_index[a], weights[a] = support_index[a + 1], weights[a + 1]
+        _cholesky(products, support_index, size, factor)

@@ -17,7 +17,7 @@ Source: Golub and Van Loan, "Matrix Computations" (2013), section 6.5.
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import get, load, put, splat, store
+from smoothsp._kernels.vectors.simd import get_number, load, put_number, splat, store
 
 # A column is linearly dependent if its squared residual is below this fraction of its
 # squared norm.
@@ -49,12 +49,12 @@ def add_column(factor, k, p, column, squared_norm, score, x):
         _back_substitution(lower, width, inverse, k, x)
         out = 0
         for a in range(k):
-            x_a, x_out = get(x, a), get(x, out)
+            x_a, x_out = get_number(x, a), get_number(x, out)
             if x_a > 0 and (x_out <= 0 or p[a] * x_out < p[out] * x_a):
                 out = a
-        step = p[out] / get(x, out)
+        step = p[out] / get_number(x, out)
         for a in range(k):
-            p[a] = max(p[a] - step * get(x, a), 0.0)
+            p[a] = max(p[a] - step * get_number(x, a), 0.0)
         remove_column(factor, k, out)
         k -= 1
         for a in range(out, k):
@@ -69,10 +69,10 @@ def add_column(factor, k, p, column, squared_norm, score, x):
 
 
 @subroutine
-def _copy_to_span(column, k, x):
-    """Copy the first k entries of an array to a span."""
+def _copy_to_span(source, k, span):
+    """Copy the first k entries of ``source`` to a span."""
     for a in range(k):
-        put(x, a, column[a])
+        put_number(span, a, source[a])
 
 
 @subroutine
@@ -85,16 +85,16 @@ def _append_column(factor, k, x, squared_residual, score):
     length = np.sqrt(squared_residual)
     ones_value = 1.0
     for a in range(k):
-        value = get(x, a)
-        put(upper, a * width + k, value)
-        put(lower, k * width + a, value)
-        score -= value * get(scores, a)
-        ones_value -= value * get(ones, a)
+        value = get_number(x, a)
+        put_number(upper, a * width + k, value)
+        put_number(lower, k * width + a, value)
+        score -= value * get_number(scores, a)
+        ones_value -= value * get_number(ones, a)
     # vectors of this row read beyond its end
     store(lower, k * width + k, splat(0.0))
-    put(inverse, k, 1 / length)
-    put(scores, k, score / length)
-    put(ones, k, ones_value / length)
+    put_number(inverse, k, 1 / length)
+    put_number(scores, k, score / length)
+    put_number(ones, k, ones_value / length)
 
 
 @subroutine
@@ -104,27 +104,30 @@ def remove_column(factor, k, out):
     for a in range(k - 1):
         o = a * width
         for b in range(max(a, out) + 1, k):
-            put(upper, o + b - 1, get(upper, o + b))
+            put_number(upper, o + b - 1, get_number(upper, o + b))
     for a in range(out, k - 1):
         first, second = a * width, (a + 1) * width
         # the diagonal entry of the row below is now one to the left
-        diagonal, subdiagonal = get(upper, first + a), 1 / get(inverse, a + 1)
+        diagonal, subdiagonal = (
+            get_number(upper, first + a),
+            1 / get_number(inverse, a + 1),
+        )
         length = np.sqrt(diagonal * diagonal + subdiagonal * subdiagonal)
         cos, sin = diagonal / length, subdiagonal / length
-        put(inverse, a, 1 / length)
+        put_number(inverse, a, 1 / length)
         c, s = splat(cos), splat(sin)
         for b in range(a + 1, k - 1, LANES):
             x, y = load(upper, first + b), load(upper, second + b)
             store(upper, first + b, c * x + s * y)
             store(upper, second + b, c * y - s * x)
         for solution in (scores, ones):
-            p, q = get(solution, a), get(solution, a + 1)
-            put(solution, a, cos * p + sin * q)
-            put(solution, a + 1, cos * q - sin * p)
+            p, q = get_number(solution, a), get_number(solution, a + 1)
+            put_number(solution, a, cos * p + sin * q)
+            put_number(solution, a + 1, cos * q - sin * p)
     # only columns from ``out`` on have changed
     for b in range(out, k - 1):
         for a in range(b):
-            put(lower, b * width + a, get(upper, a * width + b))
+            put_number(lower, b * width + a, get_number(upper, a * width + b))
 
 
 @subroutine
@@ -137,11 +140,11 @@ def solve_equality(factor, k, x):
     _, lower, inverse, scores, ones, width = factor
     square = mass = 0.0
     for a in range(k):
-        square += get(ones, a) * get(ones, a)
-        mass += get(ones, a) * get(scores, a)
+        square += get_number(ones, a) * get_number(ones, a)
+        mass += get_number(ones, a) * get_number(scores, a)
     t = (mass - 1) / square
     for a in range(k):
-        put(x, a, get(scores, a) - t * get(ones, a))
+        put_number(x, a, get_number(scores, a) - t * get_number(ones, a))
     _back_substitution(lower, width, inverse, k, x)
 
 
@@ -156,10 +159,10 @@ def refine(factor, k, residual, x):
     _forward_substitution(upper, width, inverse, k, x)
     square = mass = 0.0
     for a in range(k):
-        square += get(ones, a) * get(ones, a)
-        mass += get(ones, a) * get(x, a)
+        square += get_number(ones, a) * get_number(ones, a)
+        mass += get_number(ones, a) * get_number(x, a)
     for a in range(k):
-        put(x, a, get(x, a) - mass / square * get(ones, a))
+        put_number(x, a, get_number(x, a) - mass / square * get_number(ones, a))
     _back_substitution(lower, width, inverse, k, x)
 
 
@@ -171,17 +174,17 @@ def step_to_boundary(k, p, x):
     """
     step_size, out = 1.0, -1
     for a in range(k):
-        target = get(x, a)
+        target = get_number(x, a)
         if target <= 0 and p[a] < step_size * (p[a] - target):
             step_size, out = p[a] / (p[a] - target), a
         elif target <= 0 and out < 0:
             out = a
     if out < 0:
         for a in range(k):
-            p[a] = get(x, a)
+            p[a] = get_number(x, a)
         return -1
     for a in range(k):
-        p[a] = max(p[a] + step_size * (get(x, a) - p[a]), 0.0)
+        p[a] = max(p[a] + step_size * (get_number(x, a) - p[a]), 0.0)
     return out
 
 
@@ -190,8 +193,8 @@ def _forward_substitution(upper, width, inverse, k, x):
     """Solve ``U' x = b`` in place of b; return the squared norm of the solution."""
     length = 0.0
     for a in range(k):
-        o, value = a * width, get(x, a) * get(inverse, a)
-        put(x, a, value)
+        o, value = a * width, get_number(x, a) * get_number(inverse, a)
+        put_number(x, a, value)
         length += value * value
         v = splat(value)
         for b in range(a + 1, k, LANES):
@@ -203,8 +206,8 @@ def _forward_substitution(upper, width, inverse, k, x):
 def _back_substitution(lower, width, inverse, k, x):
     """Solve ``U x = b`` in place of b."""
     for a in range(k - 1, -1, -1):
-        o, value = a * width, get(x, a) * get(inverse, a)
-        put(x, a, value)
+        o, value = a * width, get_number(x, a) * get_number(inverse, a)
+        put_number(x, a, value)
         v = splat(value)
         # entries of the row beyond a are zero
         for b in range(0, a, LANES):

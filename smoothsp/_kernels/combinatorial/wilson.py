@@ -32,7 +32,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
-from smoothsp._kernels.vectors.simd import aligned_span, get, put
+from smoothsp._kernels.vectors.simd import aligned_span, get_number, put_number
 
 # increment of splitmix64
 STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -111,13 +111,15 @@ def _fill_rerooted_weights(n, root, scratch, subtree_scratch):
     for i in range(n + 1):
         for j in range(1, n + 1):
             in_subtree = i > 0 and i != root and j != root
-            put(
+            put_number(
                 rerooted,
                 i * row_width + j,
-                get(w, i * row_width + j) if in_subtree else 0.0,
+                get_number(w, i * row_width + j) if in_subtree else 0.0,
             )
     for j in range(1, n + 1):
-        put(rerooted, j, get(w, root * row_width + j) if j != root else 1.0)
+        put_number(
+            rerooted, j, get_number(w, root * row_width + j) if j != root else 1.0
+        )
 
 
 @subroutine
@@ -136,8 +138,8 @@ def _has_short_walks(n, log_product, scratch):
     for j in range(1, n + 1):
         steps = 0.0
         for i in range(n + 1):
-            steps += get(w, i * row_width + j)
-        steps_left -= steps * get(gradient, j)
+            steps += get_number(w, i * row_width + j)
+        steps_left -= steps * get_number(gradient, j)
     return steps_left > 0
 
 
@@ -171,7 +173,7 @@ def _sample_loop_erased_walks(scratch, n, first_head, state, heads):
         j = begin
         while not in_tree[j]:
             for i in range(n + 1):
-                column[i] = get(w, i * row_width + j)
+                column[i] = get_number(w, i * row_width + j)
             state += STEP
             heads[j - 1] = _sample_index(
                 column, first_head, n, splitmix64_uniform(state)

@@ -149,28 +149,28 @@ def _fill_base_ratios(theta, first, base):
 
 
 @subroutine
-def _add_element(ratios, k, values, exponents, next_values, next_exponents):
-    """Fill E of ``k + 1`` elements from E of k."""
-    v = k + 1
+def _add_element(ratio_of_size, count, values, exponents, next_values, next_exponents):
+    """Fill E of ``count + 1`` elements from E of ``count``."""
+    v = count + 1
     # a new block starts with its predecessor's exponent
     if v % BLOCK == 0:
         exponents[v // BLOCK] = exponents[v // BLOCK - 1]
     # rows are used again
     values[v] = 0.0
-    for v in range(k + 2, ((k + 1) // BLOCK + 1) * BLOCK):
+    for v in range(count + 2, ((count + 1) // BLOCK + 1) * BLOCK):
         next_values[v] = 0.0
     next_values[0] = values[0]
-    for v in range(1, k + 2):
-        next_values[v] = values[v] + ratios[v] * values[v - 1]
-    for j in range((k + 1) // BLOCK + 1):
+    for v in range(1, count + 2):
+        next_values[v] = values[v] + ratio_of_size[v] * values[v - 1]
+    for j in range((count + 1) // BLOCK + 1):
         next_exponents[j] = exponents[j]
         v = j * BLOCK
         # the first entry of a block reads a neighbour of another exponent
         if j > 0:
             scale = _exp2(exponents[j - 1] - exponents[j])
-            next_values[v] = values[v] + ratios[v] * values[v - 1] * scale
-    if k % STEPS == 0:
-        _normalise_blocks(next_values, next_exponents, k + 1)
+            next_values[v] = values[v] + ratio_of_size[v] * values[v - 1] * scale
+    if count % STEPS == 0:
+        _normalise_blocks(next_values, next_exponents, count + 1)
 
 
 @kernel

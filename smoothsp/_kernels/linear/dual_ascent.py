@@ -55,7 +55,7 @@ from smoothsp._kernels.linear.sparse_scores import V, splat_entry
 from smoothsp._kernels.linear.squared_norm import GramCache
 from smoothsp._kernels.linear.viterbi import fill_scores
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, get, load, maximum, splat, store
+from smoothsp._kernels.vectors.simd import fma, get_number, load, maximum, splat, store
 from smoothsp._kernels.vectors.simd_exp import log
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
@@ -438,7 +438,9 @@ def _select_terms(size, min_term, slope_terms):
 
 
 @subroutine
-def _log_ratio_slope(a, o, num_selected, selected, direction, log_b, gamma):
+def _divergence_slope_and_curvature(
+    a, o, num_selected, selected, direction, log_b, gamma
+):
     """``sum d (log m - log b)`` and ``sum d^2 / m`` for ``m = a + gamma d``.
 
     Over the first ``num_selected`` vectors of ``selected``.
@@ -446,7 +448,7 @@ def _log_ratio_slope(a, o, num_selected, selected, direction, log_b, gamma):
     slope = curvature = splat(0.0)
     step, tiny = splat(gamma), splat(TINY)
     for v in range(num_selected):
-        q = get(selected, v) * V
+        q = get_number(selected, v) * V
         x = load(direction, q)
         m = maximum(fma(step, x, load(a, o + q)), tiny)
         slope = fma(x, log(m) - load(log_b, q), slope)
@@ -455,7 +457,7 @@ def _log_ratio_slope(a, o, num_selected, selected, direction, log_b, gamma):
 
 
 @subroutine
-def _entropy_slope(sequences, i, duals, scratch, num_selected, gamma):
+def _entropy_slope_and_curvature(sequences, i, duals, scratch, num_selected, gamma):
     """Slope and curvature of the entropy's part of the dual, with opposite signs."""
     T, P, marginals, slope_terms = (
         _num_positions(sequences, i),
@@ -465,7 +467,7 @@ def _entropy_slope(sequences, i, duals, scratch, num_selected, gamma):
     )
     o, e = sequences.offsets[i] * P, duals.edge_offsets[i]
     if T == 1:
-        return _log_ratio_slope(
+        return _divergence_slope_and_curvature(
             duals.nodes,
             o,
             num_selected,
@@ -474,7 +476,7 @@ def _entropy_slope(sequences, i, duals, scratch, num_selected, gamma):
             marginals.log_node,
             gamma,
         )
-    slope, curvature = _log_ratio_slope(
+    slope, curvature = _divergence_slope_and_curvature(
         duals.edges,
         e,
         num_selected,
@@ -485,7 +487,7 @@ def _entropy_slope(sequences, i, duals, scratch, num_selected, gamma):
     )
     # inner positions have the opposite sign in the entropy, and are not selected
     num_inner = (T - 2) * P // V
-    inner_slope, inner_curvature = _log_ratio_slope(
+    inner_slope, inner_curvature = _divergence_slope_and_curvature(
         duals.nodes,
         o + P,
         num_inner,
@@ -534,7 +536,7 @@ def _line_search(
         size, precision * slope_at_0 * V / size, scratch.slope_terms
     )
     for _ in range(_MAX_EVALUATIONS):
-        slope, curvature = _entropy_slope(
+        slope, curvature = _entropy_slope_and_curvature(
             sequences, i, duals, scratch, num_selected, gamma
         )
         # slope of the dual, and minus its curvature
@@ -607,7 +609,10 @@ def _masked_squared_norm(sequences, i, T, primal, direction):
     total = splat(0.0)
     for t in range(T):
         for e in range(sequences.indptr[first + t], sequences.indptr[first + t + 1]):
-            f, x = get(sequences.indices, e) * P, splat_entry(sequences.values, e)
+            f, x = (
+                get_number(sequences.indices, e) * P,
+                splat_entry(sequences.values, e),
+            )
             for j in range(0, P, V):
                 # the mask once is enough: it is 0 or 1
                 g = x * load(rows, f + j) * load(primal.mask, f + j)
@@ -639,7 +644,7 @@ def _mask_weights(sequences, i, T, primal):
     """Reset masked weights to 0, and clear the rows of the direction."""
     first, last = sequences.offsets[i], sequences.offsets[i + 1]
     for e in range(sequences.indptr[first], sequences.indptr[last]):
-        _mask_row(primal, get(sequences.indices, e) * sequences.P, sequences.P)
+        _mask_row(primal, get_number(sequences.indices, e) * sequences.P, sequences.P)
     if sequences.transition_offset >= 0:
         _mask_row(primal, sequences.transition_offset, sequences.S * sequences.P)
     if sequences.start_offset >= 0:

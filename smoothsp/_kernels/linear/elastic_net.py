@@ -22,7 +22,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm import csr_rows
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.simd import get_number, put_number, span
 
 # Changes of a weight below this fraction of it are due to rounding.
 MIN_RELATIVE_CHANGE = 4 * 2.0**-52
@@ -104,7 +104,11 @@ def add_gram(first, last, d, scale, indptr, indices, data, out):
         high = indptr[i + 1]
         for e in range(indptr[i], high):
             # columns ascend: pairs f >= e are the upper triangle
-            x, o = scale * get(values, e), get(columns, e) * d
+            x, o = scale * get_number(values, e), get_number(columns, e) * d
             for f in range(e, high):
-                position = o + get(columns, f)
-                put(sums, position, get(sums, position) + x * get(values, f))
+                position = o + get_number(columns, f)
+                put_number(
+                    sums,
+                    position,
+                    get_number(sums, position) + x * get_number(values, f),
+                )

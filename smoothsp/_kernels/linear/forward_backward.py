@@ -33,8 +33,16 @@ _MAX_INVERSE_SCALE = 1e283
 
 
 @subroutine
-def fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT):
-    """Fill R with ``exp((A - max A) / mu)``, and its transpose RT; return max A."""
+def fill_exp_transitions(
+    weights,
+    transition_offset,
+    mu,
+    S,
+    P,
+    exp_transitions,
+    exp_transitions_T,
+):
+    """Fill ``exp((A - max A) / mu)`` and its transpose; return max A."""
     max_transition = -np.inf
     for i in range(S):
         for j in range(S):
@@ -47,39 +55,84 @@ def fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT):
                 splat(max_transition) - load(weights, transition_offset + i * P + j),
                 zero,
             )
-            store(R, i * P + j, exp(zero - difference * inverse_mu))
+            store(exp_transitions, i * P + j, exp(zero - difference * inverse_mu))
     for i in range(S):
         for j in range(S):
             # scalar: S^2 entries once a sequence
-            RT[j * P + i] = R[i * P + j]
+            exp_transitions_T[j * P + i] = exp_transitions[i * P + j]
     return max_transition
 
 
 @subroutine
-def forward_backward(T, S, P, weights, transition_offset, mu, U, X, R, RT, N, edges):
-    """Fill marginals N of positions, and summed marginals of pairs; return mu log Z.
+def forward_backward(
+    T,
+    S,
+    P,
+    weights,
+    transition_offset,
+    mu,
+    U,
+    emission_weights,
+    exp_transitions,
+    exp_transitions_T,
+    marginals,
+    edges,
+):
+    """Fill marginals of positions, and summed marginals of pairs; return mu log Z.
 
-    X and N have the size of U; R, RT and ``edges`` have S rows.
+    ``marginals`` and the scratch ``emission_weights`` have the size of U;
+    ``exp_transitions``, its transpose and ``edges`` have S rows.
     """
     edges[:] = 0.0
     max_transition = (
-        fill_exp_transitions(weights, transition_offset, mu, S, P, R, RT)
+        fill_exp_transitions(
+            weights,
+            transition_offset,
+            mu,
+            S,
+            P,
+            exp_transitions,
+            exp_transitions_T,
+        )
         if T > 1
         else 0.0
     )
-    value, max_inverse_scale = forward_pass(T, S, P, mu, U, X, R, N, max_transition)
+    value, max_inverse_scale = forward_pass(
+        T, S, P, mu, U, emission_weights, exp_transitions, marginals, max_transition
+    )
     if not max_inverse_scale < _MAX_INVERSE_SCALE:
         return forward_backward_log_space(
-            T, S, P, weights, transition_offset, mu, U, X, R, N, edges
+            T,
+            S,
+            P,
+            weights,
+            transition_offset,
+            mu,
+            U,
+            emission_weights,
+            exp_transitions,
+            marginals,
+            edges,
         )
     if T > 1:
-        _backward_pass(T, S, P, X, R, RT, N, edges)
+        _backward_pass(
+            T,
+            S,
+            P,
+            emission_weights,
+            exp_transitions,
+            exp_transitions_T,
+            marginals,
+            edges,
+        )
     return value
 
 
 @subroutine
-def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
-    """Fill N with a_t and X with the exponentials of U over c_t.
+def forward_pass(
+    T, S, P, mu, U, emission_weights, exp_transitions, marginals, max_transition
+):
+    """Fill ``marginals`` with a_t and ``emission_weights`` with ``exp(U / mu) / c_t``.
 
     Return ``mu log Z`` and 1, or infinity in second place if log space is needed.
     Logarithms of products of c_t are taken only when these leave [1e-100, 1e100].
@@ -97,18 +150,30 @@ def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
         total = zero
         for j in range(0, P, V):
             x = exp((load(U, o + j) - max_score_lanes) * inverse_mu)
-            store(X, o + j, x)
+            store(emission_weights, o + j, x)
             if t > 0:
                 p = o - P
                 a = b = zero
                 # two independent sums: fused products of one sum depend on each other
                 for i in range(0, S - 1, 2):
-                    a = fma(splat_at(N, p + i), load(R, i * P + j), a)
-                    b = fma(splat_at(N, p + i + 1), load(R, i * P + P + j), b)
+                    a = fma(
+                        splat_at(marginals, p + i),
+                        load(exp_transitions, i * P + j),
+                        a,
+                    )
+                    b = fma(
+                        splat_at(marginals, p + i + 1),
+                        load(exp_transitions, i * P + P + j),
+                        b,
+                    )
                 if S % 2 == 1:
-                    a = fma(splat_at(N, p + S - 1), load(R, (S - 1) * P + j), a)
+                    a = fma(
+                        splat_at(marginals, p + S - 1),
+                        load(exp_transitions, (S - 1) * P + j),
+                        a,
+                    )
                 x = x * (a + b)
-            store(N, o + j, x)
+            store(marginals, o + j, x)
             total = total + x
         c = reduce_sum(total)
         inverse = 1 / c
@@ -123,38 +188,60 @@ def forward_pass(T, S, P, mu, U, X, R, N, max_transition):
             product = 1.0
         scale = splat(inverse)
         for j in range(0, P, V):
-            store(N, o + j, load(N, o + j) * scale)
-            store(X, o + j, load(X, o + j) * scale)
+            store(marginals, o + j, load(marginals, o + j) * scale)
+            store(emission_weights, o + j, load(emission_weights, o + j) * scale)
     return value + mu * math.log(product) + (T - 1) * max_transition, 1.0
 
 
 @subroutine
-def _backward_pass(T, S, P, X, R, RT, N, edges):
-    """Turn N into marginals of positions, and fill ``edges`` with those of pairs.
+def _backward_pass(
+    T,
+    S,
+    P,
+    emission_weights,
+    exp_transitions,
+    exp_transitions_T,
+    marginals,
+    edges,
+):
+    """Turn a_t into marginals of positions, and fill ``edges`` with those of pairs.
 
     ``edges`` sums ``a_{t-1}(i) q_t(j)`` over t. ``e^{A / mu}`` is the same at each step
     and multiplied in at the end. The recursion of b has vectors over i, and reads the
-    transpose RT.
+    transpose.
     """
     zero = splat(0.0)
-    # X becomes q, from the last position to the first; b of the last position is 1
+    # ``emission_weights`` becomes q, from the last position to the first;
+    # b of the last position is 1
     for t in range(T - 1, 0, -1):
         o, p = t * P, t * P - P
         for i in range(S):
-            a = splat_at(N, p + i)
+            a = splat_at(marginals, p + i)
             for j in range(0, P, V):
                 e = i * P + j
-                store(edges, e, fma(a, load(X, o + j), load(edges, e)))
+                store(edges, e, fma(a, load(emission_weights, o + j), load(edges, e)))
         for i in range(0, P, V):
             a = b = zero
             for j in range(0, S - 1, 2):
-                a = fma(splat_at(X, o + j), load(RT, j * P + i), a)
-                b = fma(splat_at(X, o + j + 1), load(RT, j * P + P + i), b)
+                a = fma(
+                    splat_at(emission_weights, o + j),
+                    load(exp_transitions_T, j * P + i),
+                    a,
+                )
+                b = fma(
+                    splat_at(emission_weights, o + j + 1),
+                    load(exp_transitions_T, j * P + P + i),
+                    b,
+                )
             if S % 2 == 1:
-                a = fma(splat_at(X, o + S - 1), load(RT, (S - 1) * P + i), a)
+                a = fma(
+                    splat_at(emission_weights, o + S - 1),
+                    load(exp_transitions_T, (S - 1) * P + i),
+                    a,
+                )
             a = a + b
-            store(N, p + i, load(N, p + i) * a)
-            store(X, p + i, load(X, p + i) * a)
+            store(marginals, p + i, load(marginals, p + i) * a)
+            store(emission_weights, p + i, load(emission_weights, p + i) * a)
     for e in range(0, S * P, V):
         # e^(A / mu) is common to all steps
-        store(edges, e, load(edges, e) * load(R, e))
+        store(edges, e, load(edges, e) * load(exp_transitions, e))

@@ -17,7 +17,7 @@ sums of E, or the numbers of D, stay in registers.
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import fma, get, load, splat, store
+from smoothsp._kernels.vectors.simd import fma, get_number, load, splat, store
 
 # lanes of a vector of float64
 V = 8
@@ -26,7 +26,7 @@ V = 8
 @subroutine(forceinline=True)
 def splat_entry(values, e):
     """The value of an entry in every lane, as float64."""
-    return splat(np.float64(get(values, e)))
+    return splat(np.float64(get_number(values, e)))
 
 
 @subroutine(optimise=False)
@@ -41,7 +41,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
         while j + 4 * V <= P:
             a = b = c = d = zero
             for e in range(low, high):
-                f = get(indices, e) * P + j
+                f = get_number(indices, e) * P + j
                 x = splat_entry(values, e)
                 a = fma(x, load(weights, f), a)
                 b = fma(x, load(weights, f + V), b)
@@ -57,14 +57,17 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             a = b = c = d = zero
             # two features at a time: fused products of one sum depend on each other
             for e in range(low, high - 1, 2):
-                f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j
+                f, g = (
+                    get_number(indices, e) * P + j,
+                    get_number(indices, e + 1) * P + j,
+                )
                 x, y = splat_entry(values, e), splat_entry(values, e + 1)
                 a = fma(x, load(weights, f), a)
                 b = fma(x, load(weights, f + V), b)
                 c = fma(y, load(weights, g), c)
                 d = fma(y, load(weights, g + V), d)
             if (high - low) % 2 == 1:
-                f = get(indices, high - 1) * P + j
+                f = get_number(indices, high - 1) * P + j
                 x = splat_entry(values, high - 1)
                 a = fma(x, load(weights, f), a)
                 b = fma(x, load(weights, f + V), b)
@@ -74,11 +77,14 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
         if j < P:
             a = b = zero
             for e in range(low, high - 1, 2):
-                f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j
+                f, g = (
+                    get_number(indices, e) * P + j,
+                    get_number(indices, e + 1) * P + j,
+                )
                 a = fma(splat_entry(values, e), load(weights, f), a)
                 b = fma(splat_entry(values, e + 1), load(weights, g), b)
             if (high - low) % 2 == 1:
-                f = get(indices, high - 1) * P + j
+                f = get_number(indices, high - 1) * P + j
                 a = fma(splat_entry(values, high - 1), load(weights, f), a)
             store(E, o + j, a + b)
 
@@ -93,7 +99,7 @@ def add_position_features(t, indptr, indices, values, a, D, o, P, weights):
         p, q = scale * load(D, o + j), scale * load(D, o + j + V)
         r, s = scale * load(D, o + j + 2 * V), scale * load(D, o + j + 3 * V)
         for e in range(low, high):
-            f = get(indices, e) * P + j
+            f = get_number(indices, e) * P + j
             x = splat_entry(values, e)
             store(weights, f, fma(x, p, load(weights, f)))
             store(weights, f + V, fma(x, q, load(weights, f + V)))
@@ -103,7 +109,7 @@ def add_position_features(t, indptr, indices, values, a, D, o, P, weights):
     while j < P:
         p = scale * load(D, o + j)
         for e in range(low, high):
-            f = get(indices, e) * P + j
+            f = get_number(indices, e) * P + j
             store(weights, f, fma(splat_entry(values, e), p, load(weights, f)))
         j += V
 

@@ -20,7 +20,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import V, splat_entry
-from smoothsp._kernels.vectors.simd import fma, get, load, splat, splat_at, store
+from smoothsp._kernels.vectors.simd import fma, get_number, load, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
@@ -163,5 +163,5 @@ def _squared_norm_from_rows(
     for m in range(num_active):
         t = first + active[m]
         for e in range(sequences.indptr[t], sequences.indptr[t + 1]):
-            feature_slot[get(sequences.indices, e)] = -1
+            feature_slot[get_number(sequences.indices, e)] = -1
     return reduce_sum(total)

@@ -6,10 +6,10 @@ The minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= c`` is
 
 so the only unknown is the root of ``h(g) = sum_i clip(v_i - g, 0, c_i) - g``. h is
 piecewise linear with slope ``-(1 + n)``, n the number of entries strictly between their
-bounds. ``find_root`` takes Newton steps within a bracket, and a secant step where
+bounds. ``box_sum_root`` takes Newton steps within a bracket, and a secant step where
 Newton's leaves it. If two iterates have the same free and full entries, the second is
-exact. After ``max_newton_steps``, ``root_by_sorting`` sorts the breakpoints ``v_i`` and
-``v_i - c_i`` and sweeps them in decreasing order: O(P log P) for every input.
+exact. After ``max_newton_steps``, ``box_sum_root_by_sorting`` sorts the breakpoints
+``v_i`` and ``v_i - c_i`` and sweeps them in decreasing order, in O(P log P).
 
 Arrays are padded to whole vectors of V by entries with bound 0. Both functions move the
 origin of g to ``base``.
@@ -36,10 +36,10 @@ def clip(u, bound, zero):
 
 
 @subroutine
-def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
+def box_sum_root(v, bounds, base, guess, max_root, max_newton_steps, P, zeros):
     """Return the root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``.
 
-    The argument g is a guess; ``max_root`` is a finite upper bound of the root.
+    ``bounds`` are the c_i, and ``max_root`` is a finite upper bound of the root.
     """
     V = len(zeros)
     number = zeros.dtype.type
@@ -49,51 +49,51 @@ def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
     low, high = -np.inf, max_root
     over, under = 0.0, -base - max_root
     best, error = max_root, base + max_root
-    g = float(number(min(max(g, -base), max_root)))
+    guess = float(number(min(max(guess, -base), max_root)))
     above = free = -1.0
     for _ in range(max_newton_steps):
-        g_vector = splat(number(g))
+        g_vector = splat(number(guess))
         total = positive = inside = zero
         for j in range(0, P, V):
             u = load(v, j) - g_vector
-            bound = load(c, j)
+            bound = load(bounds, j)
             total = total + clip(u, bound, zero)
             positive = positive + select_lt(zero, u, ones, zero)
             below = select_lt(u, bound, ones, zero)
             inside = inside + select_lt(zero, u, below, zero)
         n, m = float(reduce_sum(positive)), float(reduce_sum(inside))
-        excess = float(reduce_sum(total)) - base - g
+        excess = float(reduce_sum(total)) - base - guess
         # both counts decrease in g: equal counts mean equal entries, so the last Newton
         # step was exact but for rounding
         if excess == 0 or (n == above and m == free):
-            return float(number(g + excess / (1 + m)))
+            return float(number(guess + excess / (1 + m)))
         above, free = n, m
         if abs(excess) < error:
-            best, error = g, abs(excess)
+            best, error = guess, abs(excess)
         if excess > 0:
-            low, over = g, excess
+            low, over = guess, excess
         else:
-            high, under = g, excess
-        g = float(number(g + excess / (1 + m)))
-        if not low < g < high:
+            high, under = guess, excess
+        guess = float(number(guess + excess / (1 + m)))
+        if not low < guess < high:
             # a secant step; its counts are not compared with those of a Newton step
             above = -1.0
-            g = float(number(low + (high - low) * (over / (over - under))))
+            guess = float(number(low + (high - low) * (over / (over - under))))
             # Illinois rule: halve the value at the end that stays, or the secant may
             # converge from one side only
             if excess > 0:
                 under *= 0.5
             else:
                 over *= 0.5
-            if not low < g < high:
+            if not low < guess < high:
                 # the ends are neighbours in floating point
                 return best
-    return root_by_sorting(v, c, base, P, zeros)
+    return box_sum_root_by_sorting(v, bounds, base, P, zeros)
 
 
 @subroutine
-def root_by_sorting(v, c, base, P, zeros):
-    """Return the root of ``find_root`` by a sweep over breakpoints, in O(P log P)."""
+def box_sum_root_by_sorting(v, c, base, P, zeros):
+    """Return the root by a sweep over sorted breakpoints, in O(P log P)."""
     total = 0.0
     for j in range(P):
         total += c[j]

@@ -29,11 +29,11 @@ from smoothsp._kernels.vectors.class_rows import (
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import (
     fma,
-    get,
+    get_number,
     load,
     maximum,
     minimum,
-    put,
+    put_number,
     select_lt,
     span,
     splat,
@@ -150,7 +150,7 @@ def _solve_block(
     inverse = splat(number(1) / squared_norm)
     score_of_y = splat(z[y])
     # class y is excluded from the vectors: its violation is 0, its coefficient a_y
-    a_y = get(a, row_offset + y)
+    a_y = get_number(a, row_offset + y)
     cost_offset = 0 if has_shared_costs else y * P
     max_m, min_m = zero - infinite, infinite
     inside = count = product = zero
@@ -202,7 +202,7 @@ def _solve_block(
             vector_offsets[size] = j
             size += 1
     new = min(reduce_sum(sum_b), limit) if base + t < total else limit
-    put(a, row_offset + y, new)
+    put_number(a, row_offset + y, new)
     set_class_entry(step, y, new - a_y, one_hot, P, zeros)
     return size, gap
 
@@ -267,7 +267,7 @@ def compute_gaps(
             max_m = maximum(m, max_m)
         top = reduce_max(max_m)
         # class y has violation 0 and b(y) = c - a(y); with z(y) = top it adds 0 below
-        a_y = bounds[i] - get(a, row_offset + y)
+        a_y = bounds[i] - get_number(a, row_offset + y)
         z[y] = top
         highest = splat(top)
         linear_terms = excess = zero
@@ -276,6 +276,6 @@ def compute_gaps(
             linear_terms = linear_terms + b * load(cost, cost_offset + j)
             excess = excess + b * (highest - load(z, j))
         loss[i], gap[i] = bounds[i] * top, reduce_sum(excess) + a_y * top
-        linear[i] = reduce_sum(linear_terms) + get(a, row_offset + y) * get(
-            cost, cost_offset + y
-        )
+        linear[i] = reduce_sum(linear_terms) + get_number(
+            a, row_offset + y
+        ) * get_number(cost, cost_offset + y)

@@ -15,7 +15,15 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat_at, store
+from smoothsp._kernels.vectors.simd import (
+    fma,
+    get_number,
+    load,
+    put_number,
+    span,
+    splat_at,
+    store,
+)
 
 # Smallest number of entries for which gathering into vectors is faster, measured.
 LONG = 32
@@ -30,13 +38,13 @@ def dot_short(low, high, columns, values, w, zero):
     a = b = c = d = zero
     e = low
     while e + 4 <= high:
-        a += get(w, get(columns, e)) * get(values, e)
-        b += get(w, get(columns, e + 1)) * get(values, e + 1)
-        c += get(w, get(columns, e + 2)) * get(values, e + 2)
-        d += get(w, get(columns, e + 3)) * get(values, e + 3)
+        a += get_number(w, get_number(columns, e)) * get_number(values, e)
+        b += get_number(w, get_number(columns, e + 1)) * get_number(values, e + 1)
+        c += get_number(w, get_number(columns, e + 2)) * get_number(values, e + 2)
+        d += get_number(w, get_number(columns, e + 3)) * get_number(values, e + 3)
         e += 4
     while e < high:
-        a += get(w, get(columns, e)) * get(values, e)
+        a += get_number(w, get_number(columns, e)) * get_number(values, e)
         e += 1
     return (a + b) + (c + d)
 
@@ -54,7 +62,7 @@ def _dot_long(low, high, columns, values, w, zero):
     """Return ``w'x``; LLVM may reorder the sum, to gather w by vector instructions."""
     total = zero
     for e in range(low, high):
-        total += get(w, get(columns, e)) * get(values, e)
+        total += get_number(w, get_number(columns, e)) * get_number(values, e)
     return total
 
 
@@ -62,8 +70,8 @@ def _dot_long(low, high, columns, values, w, zero):
 def add_row(low, high, change, columns, values, w):
     """Add ``change`` times x to w."""
     for e in range(low, high):
-        j = get(columns, e)
-        put(w, j, get(w, j) + change * get(values, e))
+        j = get_number(columns, e)
+        put_number(w, j, get_number(w, j) + change * get_number(values, e))
 
 
 @kernel
@@ -78,7 +86,7 @@ def check_csr(first, last, indptr, indices, columns, report):
     for i in range(first, last):
         previous = -1
         for e in range(indptr[i], indptr[i + 1]):
-            j = get(column_span, e)
+            j = get_number(column_span, e)
             if j < 0 or j >= columns:
                 report[0] = e
                 return
@@ -94,7 +102,7 @@ def squared_norms(first, last, indptr, data, out):
     for i in range(first, last):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
-            x = np.float64(get(values, e))
+            x = np.float64(get_number(values, e))
             total += x * x
         out[i] = total
 
@@ -111,7 +119,7 @@ def weights_from_dual(
     for k in range(first, last):
         i = rows[k]
         for e in range(indptr[i], indptr[i + 1]):
-            o = get(columns, e) * P
+            o = get_number(columns, e) * P
             x = splat_at(values, e)
             for j in range(0, P, V):
                 store(w, o + j, fma(x, load(a, i * P + j), load(w, o + j)))

@@ -57,7 +57,7 @@ def project_weston_watkins(first, last, v, upper, zeros, out):
                 top = max(top, float(row[j]))
         # g = sum(b) is at most the sum of bounds, and b > 0 requires g < max v
         top = min(top, limit)
-        g = box_sum_root.find_root(
+        g = box_sum_root.box_sum_root(
             row, cap, 0.0, 0.0, top, box_sum_root.MAX_NEWTON_STEPS, P, zeros
         )
         for j in range(m):

@@ -13,15 +13,15 @@ proposition 3.5.
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, clip, find_root
+from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, box_sum_root, clip
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import set_class_entry
 from smoothsp._kernels.vectors.simd import (
     fma,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     splat,
     store,
@@ -71,7 +71,7 @@ def solve_block(
     ones, limits = splat(number(1)), splat(limit)
     inverse = splat(number(1) / squared_norm)
     score_of_y = splat(z[y])
-    a_y = get(a, row_offset + y)
+    a_y = get_number(a, row_offset + y)
     total = inside = max_change = gap = zero
     top = splat(number(-np.inf))
     for j in range(0, P, V):
@@ -94,7 +94,7 @@ def solve_block(
     if reduce_max(max_change) <= move_tolerance * min(limit, number(1) / squared_norm):
         return 0, reduce_sum(gap)
     if greedy_tolerance > 0:
-        put(a, row_offset + y, zeros[0])
+        put_number(a, row_offset + y, zeros[0])
         _descend_greedily(
             z, cap, squared_norm, greedy_tolerance, K, P, zeros, a, row_offset, v
         )
@@ -103,7 +103,7 @@ def solve_block(
         guess = (float(reduce_sum(total)) - base) / (1 + float(reduce_sum(inside)))
         # bounds of the root: the largest v, and the sum of bounds minus base
         ceiling = min(float(reduce_max(top)), K * float(limit) - base)
-        g = find_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
+        g = box_sum_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
         g_vector = splat(number(g))
         for j in range(0, P, V):
             store(v, j, clip(load(v, j) - g_vector, load(cap, j), zero))
@@ -120,7 +120,7 @@ def solve_block(
         if any_not_equal(new, old) or j <= y < j + V:
             vector_offsets[count] = j
             count += 1
-    put(a, row_offset + y, reduce_sum(total))
+    put_number(a, row_offset + y, reduce_sum(total))
     set_class_entry(step, y, reduce_sum(total) - a_y, one_hot, P, zeros)
     return count, reduce_sum(gap)
 

@@ -20,7 +20,7 @@ from smoothsp._kernels.svm.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 from smoothsp._kernels.vectors.class_rows import make_one_hot
-from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
+from smoothsp._kernels.vectors.simd import fma, get_number, load, span, splat_at, store
 
 
 @kernel
@@ -77,7 +77,7 @@ def coordinate_descent(
         for s in range(n):
             x = splat_at(row, s)
             for t in range(count):
-                j = get(vector_offsets, t)
+                j = get_number(vector_offsets, t)
                 u = fma(x, load(step, j), load(scores, s * P + j))
                 store(scores, s * P + j, u)
 

@@ -129,7 +129,7 @@ def run_all(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     results: list[Any] = [None] * num_tasks
     unstarted = set(range(num_tasks))
 
-    def run_tasks(thread: int) -> None:
+    def run_unstarted_tasks(thread: int) -> None:
         first, last = (
             num_tasks * thread // num_threads,
             num_tasks * (thread + 1) // num_threads,
@@ -143,9 +143,11 @@ def run_all(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
 
     pool, core_affinity = _get_pool(num_threads - 1)
     core_affinity.avoid_current_core()
-    futures = [pool.submit(run_tasks, thread) for thread in range(1, num_threads)]
+    futures = [
+        pool.submit(run_unstarted_tasks, thread) for thread in range(1, num_threads)
+    ]
     try:
-        run_tasks(0)
+        run_unstarted_tasks(0)
     finally:
         # After an error no task is started, and running tasks are awaited, as they may
         # write to memory that the caller is about to free.

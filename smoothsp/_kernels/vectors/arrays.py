@@ -68,7 +68,7 @@ def carray(typing, address, shape, dtype):
     return array_type(types.intp, shape, dtype), codegen
 
 
-def _new_array_intrinsic(shape, dtype, is_zeroed):
+def _new_array_codegen(shape, dtype, is_zeroed):
     """Return signature and code generator of ``empty`` or ``zeros``."""
     array_type = _array_type(shape, dtype)
 
@@ -88,13 +88,13 @@ def _new_array_intrinsic(shape, dtype, is_zeroed):
 @intrinsic
 def empty(typing, shape, dtype=None):
     """Return a new array with undefined entries, as ``numpy.empty``."""
-    return _new_array_intrinsic(shape, dtype, is_zeroed=False)
+    return _new_array_codegen(shape, dtype, is_zeroed=False)
 
 
 @intrinsic
 def zeros(typing, shape, dtype=None):
     """Return a new array of zeros, as ``numpy.zeros``."""
-    return _new_array_intrinsic(shape, dtype, is_zeroed=True)
+    return _new_array_codegen(shape, dtype, is_zeroed=True)
 
 
 @subroutine

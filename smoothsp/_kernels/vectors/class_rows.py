@@ -9,7 +9,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
     fma,
-    get,
+    get_number,
     load,
     select_lt,
     splat,
@@ -27,7 +27,7 @@ def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
         a = b = c = d = zero
         s = t = u = v = zero
         for e in range(low, high):
-            o = get(indices, e) * P + j
+            o = get_number(indices, e) * P + j
             x = splat_at(data, e)
             a = fma(x, load(weights, o), a)
             b = fma(x, load(weights, o + V), b)
@@ -45,17 +45,17 @@ def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
         a = b = c = d = zero
         e = low
         while e + 2 <= high:
-            o = get(indices, e) * P + j
+            o = get_number(indices, e) * P + j
             x = splat_at(data, e)
             a = fma(x, load(weights, o), a)
             b = fma(x, load(weights, o + V), b)
-            o = get(indices, e + 1) * P + j
+            o = get_number(indices, e + 1) * P + j
             x = splat_at(data, e + 1)
             c = fma(x, load(weights, o), c)
             d = fma(x, load(weights, o + V), d)
             e += 2
         if e < high:
-            o = get(indices, e) * P + j
+            o = get_number(indices, e) * P + j
             x = splat_at(data, e)
             a = fma(x, load(weights, o), a)
             b = fma(x, load(weights, o + V), b)
@@ -67,15 +67,18 @@ def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
         a = b = c = d = zero
         e = low
         while e + 4 <= high:
-            o, p = get(indices, e) * P + j, get(indices, e + 1) * P + j
+            o, p = get_number(indices, e) * P + j, get_number(indices, e + 1) * P + j
             a = fma(splat_at(data, e), load(weights, o), a)
             b = fma(splat_at(data, e + 1), load(weights, p), b)
-            o, p = get(indices, e + 2) * P + j, get(indices, e + 3) * P + j
+            o, p = (
+                get_number(indices, e + 2) * P + j,
+                get_number(indices, e + 3) * P + j,
+            )
             c = fma(splat_at(data, e + 2), load(weights, o), c)
             d = fma(splat_at(data, e + 3), load(weights, p), d)
             e += 4
         while e < high:
-            a = fma(splat_at(data, e), load(weights, get(indices, e) * P + j), a)
+            a = fma(splat_at(data, e), load(weights, get_number(indices, e) * P + j), a)
             e += 1
         store(z, j, (a + b) + (c + d))
 
@@ -99,25 +102,25 @@ def add_outer_product(
     """
     # few classes change in a step: one or two vectors of it stay in registers
     if num_vectors == 1:
-        j = get(vector_offsets, 0)
+        j = get_number(vector_offsets, 0)
         a = load(step, j)
         for e in range(low, high):
-            o = get(indices, e) * P + j
+            o = get_number(indices, e) * P + j
             store(weights, o, fma(splat_at(data, e), a, load(weights, o)))
     elif num_vectors == 2:
-        i, j = get(vector_offsets, 0), get(vector_offsets, 1)
+        i, j = get_number(vector_offsets, 0), get_number(vector_offsets, 1)
         a, b = load(step, i), load(step, j)
         for e in range(low, high):
-            o = get(indices, e) * P
+            o = get_number(indices, e) * P
             x = splat_at(data, e)
             store(weights, o + i, fma(x, a, load(weights, o + i)))
             store(weights, o + j, fma(x, b, load(weights, o + j)))
     elif num_vectors > 2:
         for e in range(low, high):
-            o = get(indices, e) * P
+            o = get_number(indices, e) * P
             x = splat_at(data, e)
             for t in range(num_vectors):
-                j = get(vector_offsets, t)
+                j = get_number(vector_offsets, t)
                 store(weights, o + j, fma(x, load(step, j), load(weights, o + j)))
 
 

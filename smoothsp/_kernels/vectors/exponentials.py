@@ -3,7 +3,7 @@
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import get, maximum, put, splat, store
+from smoothsp._kernels.vectors.simd import get_number, maximum, put_number, splat, store
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
@@ -42,4 +42,4 @@ def fill_transposed(matrix, S, P, out):
     for first_row in range(0, S, 16):
         for j in range(S):
             for i in range(first_row, min(first_row + 16, S)):
-                put(out, j * P + i, get(matrix, i * P + j))
+                put_number(out, j * P + i, get_number(matrix, i * P + j))

@@ -149,7 +149,7 @@ def store(typing, array, offset, vector):
 
 
 @intrinsic
-def get(typing, array, offset):
+def get_number(typing, array, offset):
     """Return the number at ``offset``; negative offsets do not wrap around."""
 
     def codegen(context, builder, signature, args):
@@ -162,7 +162,7 @@ def get(typing, array, offset):
 
 
 @intrinsic
-def put(typing, array, offset, x):
+def put_number(typing, array, offset, x):
     """Write the number x at ``offset``."""
 
     def codegen(context, builder, signature, args):
@@ -305,9 +305,9 @@ if config.DISABLE_JIT:
         """Return the number at ``offset``, the value of every lane."""
         return array[offset]
 
-    get = splat_at
+    get_number = splat_at
 
-    def put(array, offset, x):
+    def put_number(array, offset, x):
         """Write the number x at ``offset``."""
         array[offset] = x
 

@@ -189,7 +189,7 @@ def _as_float64(name: str, value: Any) -> NDArray[np.float64]:
         raise TypeError(f"{name}: expected numbers ({error})") from error
 
 
-def as_cost_scale(cost_scale: Any, num_examples: int) -> NDArray[np.float64]:
+def as_cost_scales(cost_scale: Any, num_examples: int) -> NDArray[np.float64]:
     """Return ``(num_examples,)`` positive factors of the costs; by default 1."""
     if cost_scale is None:
         return np.ones(num_examples)

@@ -349,7 +349,7 @@ class BinaryProblem:
         value = mu * float(
             self.bounds @ (np.logaddexp(0.0, margin_deficits) - np.log(2))
         )
-        return value, _logistic(margin_deficits) * self.bounds
+        return value, _sigmoid(margin_deficits) * self.bounds
 
     def _l2_smoothed_risk(
         self, margin_deficits: Floats, mu: float
@@ -384,7 +384,7 @@ class BinaryProblem:
             b = low + (high - low) / 2
             if not low < b < high:
                 return b
-            probabilities = _logistic((cost - self.y * (scores + b)) / mu)
+            probabilities = _sigmoid((cost - self.y * (scores + b)) / mu)
             if float(signed_bounds @ probabilities) > 0:
                 low = b
             else:
@@ -469,7 +469,7 @@ def _single_class_bias(breakpoints: Floats, y: Floats, margin: float) -> float:
     return min(float(breakpoints.min()) - margin, 0.0)
 
 
-def _logistic(scores: Floats) -> Floats:
+def _sigmoid(scores: Floats) -> Floats:
     """``1 / (1 + exp(-scores))`` without overflow."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -scores)))
 

@@ -122,12 +122,12 @@ class ChainProblem:
             labels,
             sequence_offsets,
             _rows.as_cost_matrix(cost, label_count),
-            _rows.as_cost_scale(cost_scale, len(sequence_offsets) - 1),
+            _rows.as_cost_scales(cost_scale, len(sequence_offsets) - 1),
             checks.as_bool("boundaries", boundaries),
             _rows.as_loss_scale(loss_scale, len(sequence_offsets) - 1),
         )
         if not checks.as_bool("all_pairs", all_pairs):
-            self.seen = self._find_observed_pairs()
+            self.seen = self._find_observed_weights()
 
     @classmethod
     def from_sequences(
@@ -258,7 +258,7 @@ class ChainProblem:
         rows = np.flatnonzero(is_used) * self.row_width
         return (rows[:, None] + np.arange(self.num_labels)).ravel()
 
-    def _find_observed_pairs(self) -> NDArray[np.int64]:
+    def _find_observed_weights(self) -> NDArray[np.int64]:
         """Indices, in padded weights, of pairs that occur where ``loss_scale > 0``."""
         s, P, lengths = self.sequences, self.row_width, np.diff(self.offsets)
         has_loss = np.repeat(self.loss_scale > 0, lengths)

@@ -71,7 +71,7 @@ class MulticlassProblem(ChainProblem):
             labels,
             offsets,
             _rows.as_cost_matrix(cost, count),
-            _rows.as_cost_scale(cost_scale, n),
+            _rows.as_cost_scales(cost_scale, n),
             False,
             _rows.as_loss_scale(loss_scale, n),
         )

@@ -151,7 +151,7 @@ class StructureProblem(StructureRiskMixin):
             kind for kind in self.kinds if isinstance(kind, PartScores)
         ]
         num_examples = len(self._part_scores[0].shapes)
-        self.cost_scale = _rows.as_cost_scale(cost_scale, num_examples)
+        self.cost_scale = _rows.as_cost_scales(cost_scale, num_examples)
         self._outputs = None if y is None else Outputs.from_list(y, num_examples)
         self._weight_offsets = np.cumsum(
             [0, *(kind.num_weights for kind in self.kinds)]

@@ -150,7 +150,7 @@ class _GridRun(PointRun):
                 _decrease_lambda(self.dual_point, lam, self.warm_start)
         return True
 
-    def _make_point(self) -> PathPoint:
+    def _accept_point(self) -> PathPoint:
         dual_point = self.dual_point
         point = PathPoint(
             lam=self.values[self.index],

@@ -302,7 +302,9 @@ def _require_memory(potentials: Potentials, data_ptrs: tuple[int, ...]) -> None:
 
 def require_positions(steps: Tensor, lengths: Tensor, T: int) -> None:
     """Raise ValueError for lengths or positions outside of T steps."""
-    row = validation.find_invalid_positions(to_numpy(steps), to_numpy(lengths), T)
+    row = validation.first_row_of_invalid_positions(
+        to_numpy(steps), to_numpy(lengths), T
+    )
     if row >= 0:
         raise ValueError(
             f"lengths: expected values from 0 to {T}, the time axis of emissions, got "

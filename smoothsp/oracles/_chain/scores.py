@@ -62,7 +62,7 @@ def count_parts_cpu(
     positions = chain.positions
     tensors = labels, positions.steps, positions.lengths
     paths, steps, lengths = (to_numpy(x) for x in tensors)
-    bad_position = validation.find_invalid_label(paths, steps, lengths, S)
+    bad_position = validation.first_invalid_label_offset(paths, steps, lengths, S)
     if bad_position >= 0:
         row, step = bad_position // (paths.shape[1] * T), bad_position % T
         raise ValueError(label_range_message(S, paths.flat[bad_position], row, step))

@@ -14,7 +14,7 @@ from smoothsp.oracles._inference import rules
 
 # Initial slots for active outputs; rows that overflow run again with four times more.
 _SLOTS = 64
-# Strengths for which squares of scores and costs stay in range of float64.
+# Strengths that keep scaled scores and costs in range of float64.
 _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100
 
 

@@ -1,10 +1,10 @@
 """Structures as sum-product circuits: how to write one.
 
-A dynamic programme says which item is the sum of which products of two earlier items.
+A dynamic programme defines each item as a sum of products of two earlier items.
 Describe it once for each size, with numpy index arrays. The circuit then has all
 methods: the best output, the k best, log-partition, marginals, samples, entropy and
-second derivatives. Rows of a batch may have different sizes. Nothing is compiled for
-it.
+second derivatives. Rows of a batch may have different sizes. No code is compiled for a
+new circuit.
 
 Exactly k of n: each variable is 0 or 1, and k of them are 1. ``count[v, j]`` stands for
 all ways to have j ones among the first v variables:
@@ -22,11 +22,11 @@ all ways to have j ones among the first v variables:
 ...         one_less = np.append(c.NONE, count[v, :-1])
 ...         before = np.stack([count[v], one_less], 1)
 ...         c.define(count[v + 1], (before, score[v][None]))  # the last axis is summed
-...     return c, count[:, k]  # the item that answers for each length
+...     return c, count[:, k]  # the root item for each length
 >>> class ExactlyK(CircuitStructure):
 ...     def __init__(self, scores, k, *, lengths=None):
 ...         B, n, _ = scores.shape
-...         built = topology(exactly, n, k)  # remembered
+...         built = topology(exactly, n, k)  # cached
 ...         every = n if lengths is None else lengths
 ...         super().__init__(
 ...             built,
@@ -42,24 +42,25 @@ all ways to have j ones among the first v variables:
 >>> pick.log_count().exp(), pick.marginals()[0, :, 1].sum()
 (tensor([3.]), tensor(2.))
 
-What a structure may override besides
--------------------------------------
+Methods to override
+-------------------
 The defaults fit when every label is one leaf. Otherwise override, in PyTorch
 operations, the methods ``leaves``, ``leaves_used``, ``labels_of`` and ``outputs_of``,
 and the attributes ``row_attributes`` and ``ragged_axes``. ``CircuitStructure`` has
 their shapes.
 
-What depends on a row's data, not on its size, is a potential of ``-inf``, not topology.
+Topology depends on sizes alone. Express constraints from a row's data by potentials of
+``-inf``.
 
 Rules
 -----
 * One output, one product: a circuit that makes an output in two ways counts it twice.
-  Hold each new one against enumeration.
+  Test each new circuit against enumeration.
 * ``define`` takes factors with one axis more than the items, and sums that axis. Axes
-  are given, of length 1 to repeat; none is added by guess.
-* Items that walk with constant steps along the summed axis cost five integers; order
-  the axes of a chart so that they do.
-* A long row's circuit contains those of shorter rows: roots say which item answers.
+  of length 1 are broadcast; missing axes are an error.
+* Items at constant steps along the summed axis are stored in five integers; order the
+  axes of a chart accordingly.
+* A long row's circuit contains those of shorter rows: the root item selects the length.
 * A subclass checks shapes and dtypes of its arguments; ``CircuitStructure`` checks
   values: NaN, +inf and rows without an output.
 """

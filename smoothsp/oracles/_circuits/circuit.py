@@ -134,7 +134,7 @@ class Circuit:
                 raise ValueError(
                     f"define_each: item {factor[late][0]} is used before it is defined"
                 )
-        # no two of them are one call: what is of one call does not need each other
+        # a separate call for each item: items of one call must be independent
         self._add_definitions(heads, np.append(0, np.cumsum(size)), left, right, -heads)
 
     def multiply(
@@ -169,7 +169,7 @@ class Circuit:
         self._labels.append((leaf.reshape(-1), at.reshape(-1), value.reshape(-1)))
 
     def edges(self, roots: NDArray[np.int64]) -> CircuitArrays:
-        """Definitions that these items need, in the format of compiled loops."""
+        """Definitions reachable from these items, in the format of compiled loops."""
         heads = np.concatenate([np.zeros(0, np.int32), *self._heads])
         calls = np.concatenate([np.zeros(0, np.int32), *self._calls])
         counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
@@ -257,7 +257,7 @@ class Circuit:
 
 
 def subgraph(edges: CircuitArrays, root: int) -> CircuitArrays:
-    """Edges with only the definitions that an item needs, in order."""
+    """Return the edges with only the definitions reachable from a root, in order."""
     tiles, order = edges.tiles, np.empty_like(edges.heads)
     args = edges.starts, edges.runs, tiles, edges.definition
     order = np.sort(order[: topology.depth_first_order(*args, np.array([root]), order)])
@@ -313,7 +313,10 @@ def _sort_definitions(
     roots: NDArray[np.int64],
     items: int,
 ) -> Definitions:
-    """Definitions that the roots need, in a good order."""
+    """Order the definitions reachable from the roots depth first.
+
+    Factors then are defined shortly before their use.
+    """
     starts = np.append(0, np.cumsum(counts)).astype(np.int32)
     tiles, order = np.empty_like(heads), np.empty_like(heads)
     topology.find_tiles(calls, starts, runs, tiles)
@@ -328,7 +331,7 @@ def _sort_definitions(
 def _reorder_definitions(
     order: Items, heads: Items, starts: Items, runs: Items, tiles: Items
 ) -> Definitions:
-    """The definitions ``order``, one after the other."""
+    """Gather definitions and their runs in the given order."""
     counts = np.diff(starts)[order]
     ends = np.append(0, np.cumsum(counts)).astype(np.int32)
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)

@@ -1,4 +1,4 @@
-"""A query of a circuit: which of its items for which row, and of which scores."""
+"""Batches of rows of a circuit: the root item and the leaf scores of each row."""
 
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ from smoothsp._kernels.circuits.layout.schedule import DeviceRowRoots
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._inference.tracing import is_transformed
 
-# Batches without ragged rows, by topology, root and number of rows.
+# Batches of rows of one size, by topology, root and number of rows.
 _CACHE: "OrderedDict[tuple[int, int, int], CircuitBatch]" = OrderedDict()
 CACHE_SIZE = 64
 
 
 class Leaves(NamedTuple):
-    """Scores of leaves, array by array: of the rows ``[B, ...]``, and of all rows."""
+    """Scores of leaves: arrays ``[B, ...]`` of rows, and arrays shared by all rows."""
 
     per_row: tuple[Tensor, ...]
     shared: tuple[Tensor, ...]
@@ -31,18 +31,18 @@ class Leaves(NamedTuple):
         return *self.per_row, *self.shared
 
     def concatenate(self) -> Tensor:
-        """All of them for each row, ``[B, P + Q]``."""
+        """All leaves of each row in one array, ``[B, P + Q]``."""
         rows = [x.flatten(1) for x in self.per_row]
         common = [x.flatten().expand(len(self.per_row[0]), -1) for x in self.shared]
         return torch.cat([*rows, *common], 1)
 
     def map(self, change: Any) -> "Leaves":
-        """``change`` of each array."""
+        """Apply a function to each array."""
         return Leaves(tuple(map(change, self.per_row)), tuple(map(change, self.shared)))
 
 
 class CircuitBatch:
-    """A topology, and the items ``[B]`` that answer for the rows, int64 on the CPU."""
+    """A topology, and the root items ``[B]`` of the rows, int64 on the CPU."""
 
     def __init__(self, topology: Topology, roots: Tensor) -> None:
         self.topology = topology
@@ -54,13 +54,14 @@ class CircuitBatch:
         )
         order = np.arange(len(root_array))
         if not self.has_shared_root:
+            # similar rows share a vector, whose work is that of its longest row
             order = np.argsort(-topology.edges.definition[root_array], kind="stable")
         self.rows = RowRoots(order, np.ascontiguousarray(root_array, np.int64))
         self.rows_address = address_table(self.rows)
         self.edges, self.edges_address = topology.edges, topology.edges_address
         self.size = len(root_array)
         self._lanes: dict[torch.device, DeviceRowRoots] = {}
-        # what rows of different roots read, once it is known
+        # reachable leaves and labels of rows with different roots, computed once
         self.usable_parts: tuple[Tensor, Tensor] | None = None
         self.is_feasible = bool((topology.edges.max_leaves[root_array] >= 0).all())
 
@@ -68,7 +69,7 @@ class CircuitBatch:
     def with_shared_root(
         cls, topology: Topology, root: int, rows: int
     ) -> "CircuitBatch":
-        """Query of one item for all rows, cached."""
+        """Return the cached batch with one root item for all rows."""
         key = (id(topology), root, rows)
         batch = _CACHE.get(key)
         if batch is None or batch.topology is not topology:
@@ -91,11 +92,11 @@ class CircuitBatch:
         self.edges_address = address_table(self.edges)
 
     def select(self, rows: Any) -> "CircuitBatch":
-        """Queries of the given rows."""
+        """Return the batch of the given rows."""
         return CircuitBatch(self.topology, self.roots[rows])
 
     def repeat(self, times: int) -> "CircuitBatch":
-        """Query for batches that repeat all rows several times."""
+        """Return the batch that repeats all rows ``times`` times."""
         if self.has_shared_root and len(self.roots):
             num_rows = times * len(self.roots)
             return CircuitBatch.with_shared_root(
@@ -104,7 +105,7 @@ class CircuitBatch:
         return CircuitBatch(self.topology, self.roots.repeat(times))
 
     def lanes(self, device: torch.device) -> DeviceRowRoots:
-        """The rows as a device takes them, kept there."""
+        """Roots and order of the rows on a device, cached."""
         if device not in self._lanes:
             order = torch.from_numpy(self.rows.order)
             self._lanes[device] = DeviceRowRoots(
@@ -113,12 +114,12 @@ class CircuitBatch:
         return self._lanes[device]
 
     def work(self, lanes: int, steps: int) -> int:
-        """Estimated time of a visit of all products, ``steps`` for each."""
+        """Estimated work of a pass over all products, ``steps`` per vector of rows."""
         return self.topology.products * steps * -(-len(self.roots) // lanes)
 
 
 def _unwrap_roots(roots: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
-    """The integers themselves, which a transform may have wrapped."""
+    """Return the root items as tensor and array, from under ``torch.func``."""
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(roots):
         if wrapped.is_batchedtensor(roots):

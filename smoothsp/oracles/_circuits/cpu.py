@@ -1,7 +1,8 @@
-"""The compiled loops, called: contiguous CPU tensors in and out, and no gradients.
+"""Calls of the compiled loops for circuits: CPU tensors in and out, no gradients.
 
-Around a small batch each function of PyTorch or numpy costs several times what it takes
-in a loop of its own, since its code is cold: so there are few, and the same ones.
+For a small batch the overhead dominates. A call into PyTorch or numpy takes several
+times longer here than in a tight loop, because its code has left the cache. The
+functions therefore make few such calls, always to the same functions.
 """
 
 import threading
@@ -22,7 +23,7 @@ from smoothsp._kernels.circuits.cpu import samples_without_replacement as distin
 from smoothsp._kernels.circuits.cpu import scores as scores_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu import validation
-from smoothsp._kernels.circuits.cpu.scaled_floats import max_exponent
+from smoothsp._kernels.circuits.cpu.scaled_floats import exponent_limit
 from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.double_double import LN2
@@ -32,8 +33,8 @@ from smoothsp.oracles._inference import score_values as numbers
 from smoothsp.oracles._inference import to_numpy as arrays
 from smoothsp.oracles._inference.to_numpy import PointerTable
 
-# Steps of the innermost loop that a product of a vector of rows costs, in sums and in
-# maxima; and what a leaf of an output costs to find.
+# Measured work, in iterations of the innermost loop: of a product of one vector of rows
+# in sums and in maxima, and of tracing one leaf of an output.
 SUM_STEPS, MAX_STEPS, TRACE_STEPS = 12, 2, 30
 # Lanes of a vector.
 LANES = {torch.float32: 16, torch.float64: 8}
@@ -42,23 +43,23 @@ VECTORS = {
     for dtype, n in LANES.items()
 }
 
-# What new tensors are made like: cheaper than torch.empty with a dtype and a device.
+# x.new_empty is cheaper than torch.empty with a dtype and a device.
 EMPTY = {
     dtype: torch.empty(0, dtype=dtype, device="cpu")
     for dtype in (torch.float32, torch.float64, torch.int64, torch.int32)
 }
 FLOAT64 = np.dtype(np.float64)
-# Scores of outputs whose roundings in float32 are as large as differences may matter.
+# From this score on, float32 roundings (2^-12 and more) may change the maximiser.
 MAX_FLOAT32_SCORE = 2.0**12
 
 
 def log_partition_and_marginals(
     leaves: Leaves, batch: CircuitBatch, needs_grad: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Log-partition ``[B]``, and the marginals ``[B, ...]`` that are wanted.
+    """Log-partition ``[B]``, as double-doubles ``[B, 2]``, and marginals ``[B, ...]``.
 
-    The log-partition as one number of a dtype, and as two of float64, ``[B, 2]``. In
-    float32 as far as its exponents reach, else in float64.
+    Marginals are empty unless ``needs_grad``. float32 rows out of the exponent range
+    are computed again in float64.
     """
     leaf_dtype, B = leaves.per_row[0].dtype, batch.size
     marginals = _empty_outputs(leaves, B, needs_grad)
@@ -87,7 +88,7 @@ def log_partition_and_marginals(
     run_rows(run_chunk, B, batch.work(lanes, SUM_STEPS), group_size=lanes)
     if leaf_dtype == torch.float32 and any(num_out_of_range):
         rows = rows_out_of_range(
-            leaves, batch, out_of_range.numpy(), max_exponent(lanes)
+            leaves, batch, out_of_range.numpy(), exponent_limit(lanes)
         )
         if len(rows):
             float64_leaves = select_rows(leaves, rows).map(lambda x: x.double())
@@ -104,12 +105,12 @@ def log_partition_and_marginals(
 
 
 def round_hi_lo(hi_lo: Tensor, dtype: torch.dtype) -> Tensor:
-    """Two numbers each, ``[..., 2]``, as one of a dtype, in memory of its own."""
+    """Round double-doubles ``[..., 2]`` to new values ``[...]`` of a dtype."""
     return hi_lo[..., 0].to(dtype, copy=True)
 
 
 def scale_rows_inplace(weights: Tensor, parts: Tensor) -> Tensor:
-    """The parts ``[B, ...]``, contiguous, each row now times its weight."""
+    """Multiply the rows of contiguous parts ``[B, ...]`` by weights, in place."""
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
     B, vector = len(parts), VECTORS[parts.dtype]
@@ -120,23 +121,23 @@ def scale_rows_inplace(weights: Tensor, parts: Tensor) -> Tensor:
 
 
 def sum_weighted_rows(weights: Tensor, parts: Tensor) -> Tensor:
-    """The parts ``[B, ...]``, contiguous, each row times its weight, added up."""
+    """Sum the rows of contiguous parts ``[B, ...]``, multiplied by weights."""
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
     B, *shape = parts.shape
-    log_partition_and_marginals = EMPTY[parts.dtype].new_empty(shape)
+    total = EMPTY[parts.dtype].new_empty(shape)
     weight_args = (
         weights.data_ptr(),
         weights.stride(0),
         parts.data_ptr(),
-        log_partition_and_marginals.data_ptr(),
+        total.data_ptr(),
     )
-    add_rows(B, log_partition_and_marginals.numel(), *weight_args, VECTORS[parts.dtype])
-    return log_partition_and_marginals
+    add_rows(B, total.numel(), *weight_args, VECTORS[parts.dtype])
+    return total
 
 
 def _empty_outputs(leaves: Leaves, B: int, needs_grad: Sequence[bool]) -> list[Tensor]:
-    """Arrays ``[B, ...]`` for what is wanted of the leaves, and empty ones."""
+    """Allocate ``[B, ...]`` for the leaves in ``needs_grad``; others get size 0."""
     new, n = EMPTY[leaves.per_row[0].dtype].new_empty, len(leaves.per_row)
     enumerated = enumerate((*leaves.per_row, *leaves.shared))
     return [
@@ -146,14 +147,17 @@ def _empty_outputs(leaves: Leaves, B: int, needs_grad: Sequence[bool]) -> list[T
 
 
 def select_rows(leaves: Leaves, rows: Tensor) -> Leaves:
-    """The leaves of some rows."""
+    """Return the leaves of the given rows."""
     return Leaves(tuple(x[rows] for x in leaves.per_row), leaves.shared)
 
 
 def rows_out_of_range(
     leaves: Leaves, batch: CircuitBatch, out_of_range: Any, max_exponent_sum: float
 ) -> Tensor:
-    """Rows of ``far[B]`` that read entries above the exponents ``most``."""
+    """Rows of mask ``out_of_range`` ``[B]`` whose scores exceed ``max_exponent_sum``.
+
+    The bound on exponents is the largest leaf of a row times the leaves of an output.
+    """
     rows = torch.from_numpy(np.flatnonzero(out_of_range))
     is_read = rows.new_empty((len(rows), batch.topology.leaves), dtype=torch.bool)
     validation.reachable_leaves(
@@ -168,7 +172,7 @@ def rows_out_of_range(
 
 
 def split_leaves(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
-    """``[B, P + Q]`` numbers of leaves as arrays ``[B, ...]``."""
+    """Split ``[B, P + Q]`` into one array ``[B, ...]`` per array of leaves."""
     shapes = [x.shape[1:] for x in leaves.per_row] + [x.shape for x in leaves.shared]
     parts = torch.split(numbers, [shape.numel() for shape in shapes], 1)
     B = len(numbers)
@@ -182,13 +186,12 @@ def best(
     dtype: torch.dtype,
     recheck_in_float64: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Values ``[B, K]``, labels ``[B, K, N]`` and parts ``[B, K, U]`` of the best.
+    """Maxima ``[B, K]``, as double-doubles, labels ``[B, K, N]``, parts ``[B, K, U]``.
 
-    Without k ``[B]``, ``[B, N]`` and ``[B, U]``. The k best are found in float64: so
-    they are sorted, rounded or not. The values as numbers of a dtype and, second, as
-    two of float64, ``[B, K, 2]``.
-    ``recheck_in_float64``: in float64, too, where float32 might take another output for
-    the best, by more than a difference of scores may be wrong.
+    Without k ``[B]``, ``[B, 2]``, ``[B, N]`` and ``[B, U]``. The k best are computed in
+    float64, so that they are sorted also after rounding. With ``recheck_in_float64``,
+    float32 batches with large scores are decoded again in float64, since rounding may
+    change the maximiser.
     """
     B, K, leaf_dtype = batch.size, k or 1, leaves.per_row[0].dtype
     N, U = batch.topology.labels, batch.topology.max_leaves
@@ -196,7 +199,7 @@ def best(
     hi_lo = EMPTY[torch.float64].new_empty(*shape, 2)
     labels = EMPTY[torch.int64].new_empty(*shape, N)
     parts = EMPTY[torch.int32].new_empty(*shape, U)
-    # of k the kernel writes values in float32 alone
+    # the kernel of the k best writes rounded values in float32 only
     written = leaf_dtype == dtype and (k is None or leaf_dtype == torch.float32)
     value = EMPTY[leaf_dtype].new_empty(shape if written else 0)
     value_at = value.data_ptr() if written else 0
@@ -230,15 +233,15 @@ def best(
 
 
 def _exceeds_float32_precision(hi_lo: Tensor) -> bool:
-    """Whether roundings in float32 of some score may matter."""
-    # nearly all are smaller than what ``value_flags`` calls coarse
+    """Whether float32 rounding of a score may change the maximiser."""
+    # fast path: most scores are below the threshold of COARSE
     if not numbers.value_flags(hi_lo) & numbers.COARSE:
         return False
     return bool(hi_lo[..., 0].abs().amax() > MAX_FLOAT32_SCORE)
 
 
 def samples(leaves: Leaves, batch: CircuitBatch, seeds: Tensor) -> Tensor:
-    """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
+    """Labels ``[B, n, N]`` of independent samples, from seeds ``[B, n]``."""
     B, n = seeds.shape
     table = PointerTable(*leaves.map(lambda x: x.double()))
     labels = torch.empty((B, n, batch.topology.labels), dtype=torch.int64, device="cpu")
@@ -263,9 +266,9 @@ def samples(leaves: Leaves, batch: CircuitBatch, seeds: Tensor) -> Tensor:
 def distinct_samples(
     leaves: Leaves, batch: CircuitBatch, n: int, seeds: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Labels ``[B, n, N]`` of draws without replacement, from seeds ``[B]``.
+    """Labels ``[B, n, N]`` sampled without replacement, and validity ``[B, n]``.
 
-    And which of them there are: -1 and False where a row has fewer outputs.
+    From seeds ``[B]``. Rows with fewer outputs are padded with -1 and False.
     """
     B = len(seeds)
     table = PointerTable(*leaves.map(lambda x: x.double()))
@@ -309,12 +312,12 @@ def max_marginals(leaves: Leaves, batch: CircuitBatch) -> list[Tensor]:
     return results
 
 
-def jvp(
+def log_partition_and_jvps(
     leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, its jvp ``[B]``, and the jvp of marginals ``[B, ...]``.
 
-    In float64; ``directions`` are directions, those of shared leaves as they are or
+    In float64. ``directions`` of shared leaves have the shapes of the leaves, or
     ``[B, ...]``.
     """
     B = len(batch.roots)
@@ -350,15 +353,15 @@ def jvp(
 
 
 def vector_groups(first: int, last: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that fit into the lanes of one vector."""
+    """Yield ranges of rows that fit into the lanes of one vector."""
     for begin in range(first, last, lanes):
         yield begin, min(begin + lanes, last)
 
 
 def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, -1 none.
+    """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, padded with -1.
 
-    As numbers of a dtype, and as two of float64, ``[B, K, 2]``.
+    Also as double-doubles ``[B, K, 2]``.
     """
     table = PointerTable(*leaves)
     hi_lo = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
@@ -372,10 +375,10 @@ def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
 def count_parts(
     weights: Tensor, used: Tensor, leaves: Leaves, needs_grad: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Weights ``[B, K]`` added up over the leaves ``used``, where that is wanted."""
+    """Sum the weights ``[B, K]`` over leaves ``used``; None unless ``needs_grad``."""
     leaf_arrays, n = (*leaves.per_row, *leaves.shared), len(leaves.per_row)
     dtypes = [weights.dtype] * n + [torch.float64] * (len(leaf_arrays) - n)
-    # not like the leaves, which may have any strides
+    # zeros_like would copy the strides of the leaves; the kernel writes contiguously
     out = [
         torch.zeros(x.shape, dtype=kind, device="cpu") if is_needed else None
         for x, kind, is_needed in zip(leaf_arrays, dtypes, needs_grad, strict=True)
@@ -387,10 +390,10 @@ def count_parts(
 
 
 class ResolvedOutputs(NamedTuple):
-    """Outputs as labels ``[B, K, N]``, -1 where a row has none, and as leaves.
+    """Outputs as labels ``[B, K, N]`` and as leaves ``[B, K, U]``, padded with -1.
 
-    Then ``b K + k`` of the first that does not exist, -1 if all do, and the first
-    potentials with costs.
+    ``missing`` is the index ``b K + k`` of the first invalid output, or -1.
+    ``augmented`` are the first potentials plus costs.
     """
 
     labels: Tensor
@@ -407,18 +410,19 @@ def resolve_outputs(
     main: Tensor | None = None,
     scale: float = 1.0,
 ) -> ResolvedOutputs:
-    """Look for the leaves that set such labels ``[B, K, N]``.
+    """Find the leaves that set labels ``[B, K, N]``.
 
     Parameters
     ----------
+    labels, batch
+        Labels of outputs, and the rows of the circuit.
     reads
-        Leaves and labels that rows read.
-    whole
-        Whether these leaves are all that an output uses: then it is seen whether
-        outputs exist.
+        Leaves and labels that outputs of each row may use.
+    leaves_are_labels
+        Whether outputs use no further leaves. If so, their validity is checked.
     main
-        Leaves ``[B, ...]``, the first of the circuit, to which the Hamming cost of
-        labels ``[B, 1, N]`` is added, times the scale.
+        First leaves of the circuit, ``[B, ...]``, to augment by ``scale`` times the
+        Hamming cost of labels ``[B, 1, N]``.
     """
     labels, (read, real) = labels.contiguous(), reads
     leaf_of = batch.topology.leaf_of_label
@@ -442,14 +446,14 @@ def resolve_outputs(
 
 
 def first_invalid_output(batch: CircuitBatch, used: Tensor) -> int:
-    """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
+    """Index ``b K + k`` of the first leaves ``[B, K, U]`` of no output, or -1."""
     table = batch.edges_address, batch.rows_address, used.contiguous().numpy()
     result: int = scores_cpu.first_infeasible_output(*table)
     return result
 
 
 def first_infeasible_row(leaves: Leaves, batch: CircuitBatch) -> int:
-    """The first row whose outputs are all forbidden; -1 if there is none."""
+    """Index of the first row whose outputs are all forbidden, or -1."""
     leaf_table, vector = PointerTable(*leaves), VECTORS[leaves.per_row[0].dtype]
     roots, table = batch.rows.roots, leaf_table.address_and_size
     result: int = validation.first_infeasible_row(
@@ -458,8 +462,8 @@ def first_infeasible_row(leaves: Leaves, batch: CircuitBatch) -> int:
     return result
 
 
-# Each thread keeps its scratch: fresh memory costs more than the work. What is larger
-# than this is given back after the call.
+# Each thread caches its scratch, since page faults of fresh memory cost more than the
+# work. Larger scratch is freed after the call.
 MAX_SCRATCH_BYTES = 2**28
 _THREAD_SCRATCH = threading.local()
 
@@ -467,7 +471,7 @@ _THREAD_SCRATCH = threading.local()
 def scratch_memory(
     edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
+    """Scratch ``[arrays, size]``, aligned to 64 bytes, with a vector for each item."""
     batch = edges.num_items, arrays, dtype
     cache: dict[str, Any] = _THREAD_SCRATCH.__dict__
     scratch: NDArray[Any]
@@ -475,7 +479,7 @@ def scratch_memory(
         scratch = cache["scratch"]
         return scratch
     lanes = 64 // dtype.itemsize
-    # rows come and go in squares of vectors
+    # leaves are transposed in square blocks of vectors, which may exceed the last item
     size = (edges.num_items + lanes) * lanes
     needed = arrays * size * dtype.itemsize + 64
     raw = cache.get("raw")

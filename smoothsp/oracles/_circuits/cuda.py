@@ -1,11 +1,10 @@
-"""Answers to questions about a circuit, computed on the CUDA device of its leaves.
+"""Inference in circuits on the CUDA device of the leaves.
 
-The functions are those of ``cpu``, with its arguments and answers. Log-partition,
-marginals and maximum are Triton kernels, one launch each way. Triton is imported at the
-first question. Each kernel is tried on a small circuit before its first use. In a
-process where one gave a wrong answer ``cpu`` replaces them, on copies on the CPU,
-as it does for second derivatives, and for rows whose scores are too large for
-exponents.
+The functions have the arguments and results of those of ``cpu``. Log-partition,
+marginals and maximum are Triton kernels, one launch per direction. Triton is imported
+by the first call. Each kernel is checked on a small circuit before its first use. After
+a failed check ``cpu`` replaces them, on CPU copies. It also computes second
+derivatives, and rows whose scores exceed the exponent range.
 """
 
 from collections.abc import Sequence
@@ -33,11 +32,11 @@ from smoothsp.oracles._inference.kernel_checks import (
 def log_partition_and_marginals(
     leaves: Leaves, batch: CircuitBatch, needs_grad: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Log-partition ``[B]``, the same as two numbers, and the marginals ``[B, ...]``.
+    """Log-partition ``[B]``, its double-double form, and the marginals ``[B, ...]``.
 
-    Waits for the device to read one flag: are scores too large for exponents? Such rows
-    are done again on the CPU. While a CUDA graph is captured it is not read; the answer
-    for such rows then means nothing.
+    Synchronises to read one flag: whether scores exceed the exponent range. Such rows
+    are computed again on the CPU. Their results are undefined while a CUDA graph is
+    captured, when the flag is not read.
     """
     leaf = leaves.per_row[0]
     if _kernels_pass(leaf, "sums"):
@@ -49,7 +48,7 @@ def log_partition_and_marginals(
 
 
 def _kernels_pass(leaf: Tensor, name: str) -> bool:
-    """Return whether kernels may answer; sums and maximum are tried together."""
+    """Return whether kernels are usable; sums and maximum are checked together."""
     kind = leaf.dtype
 
     def list_checks() -> list[KernelCheck]:
@@ -103,7 +102,7 @@ def _log_partition_and_marginals(
 def _recompute_rows(
     leaves: Leaves, batch: CircuitBatch, rows: Tensor, value: Tensor, marginals: Tensor
 ) -> None:
-    """Fill rows, given on the CPU, of values and marginals."""
+    """Recompute rows of values and marginals on the CPU in float64."""
     device_rows = rows.to(value.device)
     args = (
         cpu.select_rows(leaves, device_rows).map(lambda x: x.double()),
@@ -126,9 +125,9 @@ def best(
     dtype: torch.dtype,
     recheck_in_float64: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Values ``[B]``, labels ``[B, N]`` and parts ``[B, U]`` of the best.
+    """Maxima ``[B]``, as double-doubles, labels ``[B, N]`` and parts ``[B, U]``.
 
-    The values also, second, as two numbers; ``recheck_in_float64``: found in float64.
+    With ``recheck_in_float64`` the maximum is computed in float64.
     """
     if recheck_in_float64:
         leaves = leaves.map(lambda x: x.double())
@@ -156,22 +155,27 @@ def _best(
     return value.to(dtype), as_hi_lo(value), labels, parts
 
 
-def jvp(
+def log_partition_and_jvps(
     leaves: Leaves, batch: CircuitBatch, directions: Leaves, needs_grad: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, its jvp ``[B]``, and the jvp of marginals ``[B, ...]``.
 
-    In float64, computed on the CPU; ``directions`` are directions, those of shared
-    leaves as they are or ``[B, ...]``.
+    In float64, computed on the CPU. ``directions`` of shared leaves have the shapes of
+    the leaves, or ``[B, ...]``.
     """
     result: tuple[Tensor, Tensor, list[Tensor]] = run_on_cpu(
-        leaves.per_row[0], cpu.jvp, leaves, batch, directions, needs_grad
+        leaves.per_row[0],
+        cpu.log_partition_and_jvps,
+        leaves,
+        batch,
+        directions,
+        needs_grad,
     )
     return result
 
 
 def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, -1 none; as two numbers."""
+    """Sums ``[B, K]`` of leaves ``used`` ``[B, K, U]``, also as double-doubles."""
     flat = used.flatten(1).long()
     picked = leaves.concatenate().detach().gather(1, flat.clamp(min=0))
     picked = picked.masked_fill(flat < 0, 0).reshape(used.shape)
@@ -180,7 +184,7 @@ def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
 
 
 def _concatenate(leaves: Leaves) -> tuple[Tensor, Tensor]:
-    """Scores ``[B, P]`` of the rows, and ``[Q]`` of all rows, contiguous."""
+    """Leaf scores ``[B, P]`` of rows and shared ones ``[Q]``, contiguous."""
     row_leaves = [x.detach().flatten(1) for x in leaves.per_row]
     common = [x.detach().flatten() for x in leaves.shared]
     shared = torch.cat(common) if common else row_leaves[0].new_empty(0)
@@ -190,7 +194,7 @@ def _concatenate(leaves: Leaves) -> tuple[Tensor, Tensor]:
 
 
 def _chain_circuit(T: int, S: int) -> tuple[Circuit, Items]:
-    """Chains of all lengths up to T, of S states."""
+    """Build chains of all lengths up to T, with S states."""
     circuit = Circuit()
     score, transitions = circuit.leaves(T, S), circuit.shared(S, S)
     reached, into = circuit.chart(T, S), circuit.chart(T, S)
@@ -206,7 +210,7 @@ def _chain_circuit(T: int, S: int) -> tuple[Circuit, Items]:
 
 
 def _example_inputs(dtype: torch.dtype) -> tuple[Leaves, CircuitBatch]:
-    """Return rows for two programs, on the CPU; one shared leaf is forbidden."""
+    """Return CPU rows that fill two blocks of a kernel, with one forbidden leaf."""
     T, S, B = 3, 2, 9
     chain_topology = topology(_chain_circuit, T, S)
     generator = torch.Generator("cpu").manual_seed(0)
@@ -220,7 +224,7 @@ def _example_inputs(dtype: torch.dtype) -> tuple[Leaves, CircuitBatch]:
 
 
 def _check_sums(dtype: torch.dtype, device: torch.device) -> None:
-    """Raise if sums of a small circuit are not those of the CPU."""
+    """Raise if sums of a small circuit differ from those of the CPU."""
     leaves, batch = _example_inputs(dtype)
     args = batch, [True, True], torch.float64
     value, _, marginals = cpu.log_partition_and_marginals(
@@ -233,9 +237,10 @@ def _check_sums(dtype: torch.dtype, device: torch.device) -> None:
 
 
 def _check_best(dtype: torch.dtype, device: torch.device) -> None:
-    """Raise if the best outputs of a small circuit are not those of the CPU."""
+    """Raise if the best outputs of a small circuit differ from those of the CPU."""
     leaves, batch = _example_inputs(dtype)
     value, _, labels, parts = cpu.best(leaves, batch, None, dtype)
     actual = _best(leaves.map(lambda x: x.to(device)), batch, dtype)
+    # the order of an output's parts is not specified
     used, expected = (x.sort().values for x in (actual[3], parts))
     assert_matches_cpu((actual[0], actual[2], used), (value, labels, expected), dtype)

@@ -1,4 +1,4 @@
-"""Answers about a circuit, of the loops of the device where the leaves are."""
+"""Engine of circuits: calls the loops of the device that holds the leaves."""
 
 import copy
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from smoothsp.oracles._circuits.circuit_batch import CircuitBatch, Leaves
 from smoothsp.oracles._inference.engine import BestOutputs, Engine, weight_rows
 from smoothsp.oracles._inference.rules import zero_if_infinite
 
-# Modules of the same functions, by the type of the device that they run on.
+# Modules with the same functions, by device type.
 BACKENDS: dict[str, Any] = {"cpu": cpu, "cuda": cuda}
 
 
 class CircuitEngine(Engine):
-    """Leaves, as potentials, and which item of a circuit answers for which row."""
+    """Engine of a circuit: leaves as potentials, and the root item of each row."""
 
     def __init__(self, leaves: Leaves, query: CircuitBatch) -> None:
         self.leaves, self.batch = leaves, query
@@ -26,7 +26,7 @@ class CircuitEngine(Engine):
 
     @property
     def backend(self) -> Any:
-        """The functions for the device of the leaves."""
+        """Module of functions for the device of the leaves."""
         return BACKENDS[self.potentials[0].device.type]
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "CircuitEngine":
@@ -60,7 +60,7 @@ class CircuitEngine(Engine):
         pairs = list(zip(marginals, needs_grad, strict=True))
         for x, is_needed in pairs:
             if is_needed and not (x.is_cpu and x.is_contiguous()):
-                # loops of a device answer with views of one array
+                # CUDA marginals are views of one array and not contiguous
                 return weight_rows(
                     weights, marginals, self.num_row_potentials, needs_grad
                 )
@@ -77,13 +77,13 @@ class CircuitEngine(Engine):
     def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
         all_needed = [True] * len(directions)
         args = self.leaves, self.batch, Leaves(tuple(directions), ()), all_needed
-        tangents = self.backend.jvp(*args)[2]
+        tangents = self.backend.log_partition_and_jvps(*args)[2]
         return [x.to(self.potentials[0].dtype) for x in tangents]
 
     def entropy(self) -> Tensor:
         none = [False] * len(self.potentials)
         args = self.leaves, self.batch, self.leaves.map(zero_if_infinite), none
-        value, means, _ = self.backend.jvp(*args)
+        value, means, _ = self.backend.log_partition_and_jvps(*args)
         difference: Tensor = value - means
         return difference.clamp(min=0).to(self.potentials[0].dtype)
 
@@ -130,7 +130,7 @@ class CircuitEngine(Engine):
         return labels.to(random_numbers.device)
 
     def distinct_samples(self, n: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
-        """Labels ``[B, n, N]`` of distinct draws, and which of them exist."""
+        """Labels ``[B, n, N]`` of distinct samples, and their validity ``[B, n]``."""
         leaves = self.leaves.map(lambda x: x.detach().cpu())
         result = cpu.distinct_samples(leaves, self.batch, n, seeds.cpu())
         return result[0].to(seeds.device), result[1].to(seeds.device)

@@ -1,4 +1,4 @@
-"""Circuits over sequences of which some positions are masked."""
+"""Circuits over the real positions of masked sequences."""
 
 from typing import ClassVar
 
@@ -12,14 +12,14 @@ from smoothsp.oracles._inference.positions import Positions
 
 
 class MaskedSequences(CircuitStructure):
-    """Sequences whose circuit is over their real positions, the first ones first.
+    """Structure of sequences whose circuit runs over the real positions in order.
 
-    An output is ``(batch, time)``, one label for each position. A subclass takes the
-    number of real positions from ``_real_positions``, before it calls the constructor.
+    An output is ``(batch, time)``, one label for each position. A subclass calls
+    ``_count_real_positions`` before the constructor.
     """
 
     row_attributes: ClassVar[tuple[str, ...]] = ("_steps",)
-    # ``(batch, time)``: of each row the real positions in order, then the others
+    # ``(batch, time)``: real positions of each row in order, then masked ones
     _steps: Tensor | None = None
 
     def _count_real_positions(
@@ -58,7 +58,7 @@ class MaskedSequences(CircuitStructure):
         return potentials.gather(1, steps.expand_as(potentials))
 
     def _unpack(self, parts: Tensor) -> Tensor:
-        """The way back from ``_pack``, 0 at masked positions."""
+        """Invert ``_pack``, with 0 at masked positions."""
         if self._steps is None:
             return parts
         steps = self._steps.reshape(*self._steps.shape, *[1] * (parts.dim() - 2))
@@ -71,7 +71,7 @@ class MaskedSequences(CircuitStructure):
         return y.gather(2, self._steps[:, None].expand_as(y))
 
     def _unpack_labels(self, y: Tensor) -> Tensor:
-        """The way back from ``_pack_labels``."""
+        """Invert ``_pack_labels``, with -1 at masked positions."""
         if self._steps is None:
             return y
         return torch.full_like(y, -1).scatter(2, self._steps[:, None].expand_as(y), y)

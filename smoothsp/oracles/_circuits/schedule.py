@@ -1,4 +1,4 @@
-"""A topology as a device goes through it: level by level, upwards and downwards."""
+"""Schedules of topologies for devices: level by level, upwards and downwards."""
 
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,7 @@ _CACHE: "WeakKeyDictionary[Topology, dict[torch.device, DeviceCircuit]]" = (
 
 
 def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
-    """The topology on a device: made once for each, and kept."""
+    """Return the topology on a device, cached by device."""
     circuits = _CACHE.setdefault(topology, {})
     if device not in circuits:
         circuits[device] = _build_device_schedule(topology.edges, device)
@@ -26,7 +26,7 @@ def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
 
 
 def depths(edges: CircuitArrays) -> NDArray[np.int32]:
-    """Depth of the definition of each item."""
+    """Depth of each item: the number of definitions on its longest path to a leaf."""
     leaves = edges.num_row_leaves + edges.num_shared_leaves
     needs = np.empty((4, edges.num_items), np.int32)
     item_properties(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
@@ -35,7 +35,7 @@ def depths(edges: CircuitArrays) -> NDArray[np.int32]:
 
 
 def products(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
-    """All products: the definition, the left factor and the right one, in order."""
+    """Expand the runs to products: definition, left factor and right factor."""
     count, a, step_a, b, step_b = edges.runs.T.astype(np.int64)
     run = np.repeat(np.arange(len(count)), count)
     i = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
@@ -66,15 +66,16 @@ def _build_device_schedule(edges: CircuitArrays, device: torch.device) -> Device
 
 
 def _list_uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
-    """Leaves and what is defined, how many runs of uses each has, and the runs.
+    """Leaves and defined items, the number of runs of their uses, and the runs.
 
-    A use is what is defined and the other factor.
+    A use of an item is a product with it: the head of the product and the other factor.
+    Marginals gather over uses, so no two threads add to one item.
     """
     definition, left, right = products(edges)
     head = edges.heads.astype(np.int64)[definition]
     used, other = np.append(left, right), np.append(right, left)
     head = np.append(head, head)
-    is_leaf = used > 0  # nobody asks for the marginal of the empty product
+    is_leaf = used > 0  # the empty product has no marginal
     used, head, other = used[is_leaf], head[is_leaf], other[is_leaf]
     order = np.lexsort((other, head, used))
     used, head, other = used[order], head[order], other[order]
@@ -91,7 +92,7 @@ def _list_uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
 
 
 def _starts_run(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
-    """Starts of runs of uses with constant steps."""
+    """Mask of the uses that start a run with constant steps."""
     n = len(used)
     same = np.zeros(n, np.bool_)
     same[1:] = used[1:] == used[:-1]
@@ -102,8 +103,8 @@ def _starts_run(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
             step = np.diff(x)
             even &= step[1:] == step[:-1]
         goes_on[2:] = even & same[2:] & same[1:-1]
-    # The second of a run always fits: of those in a row that do not go on, every other
-    # one begins a run, from the first on, or from the first of an item.
+    # Two uses always form a run. In a row of uses that do not continue a run, every
+    # second use begins one, counted from the first, or from the first of an item.
     position = np.arange(n)
     opens = ~goes_on & (~same | np.append(True, goes_on[:-1])[:n])
     since = position - np.maximum.accumulate(np.where(opens, position, 0))
@@ -114,10 +115,10 @@ def _starts_run(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
 def _group_by_rank(
     rank: Ints, heads: Ints, counts: Ints, runs: Ints
 ) -> tuple[Ints, ...]:
-    """Levels, heads, starts and runs of items in order of their rank.
+    """Levels, heads, starts and runs of items in order of rank.
 
-    Within a level items with as many runs are neighbours, for a block of items takes
-    as long as its largest.
+    Within a level items are sorted by their number of runs: a block of items takes as
+    long as its largest.
     """
     starts = np.cumsum(counts) - counts
     order = np.lexsort((counts, rank))

@@ -1,4 +1,4 @@
-"""Structures that are circuits: exact inference, shared by all of them."""
+"""Base class of structures that are circuits, with exact inference."""
 
 import math
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._circuits.topology import DeferredTopology, Topology
 from smoothsp.oracles._circuits.validation import (
     first_invalid_output,
+    leaf_and_label_masks,
     usable_labels,
     usable_leaves,
-    usable_leaves_and_labels,
 )
 from smoothsp.oracles._inference import checks, rules
 from smoothsp.oracles._inference.distribution import Distribution
@@ -55,7 +55,7 @@ class CircuitStructure(Distribution):
         Number of labels of an output, ``(batch,)`` or one number for all rows. Losses
         divide by it in means over labels.
     shape
-        Shape of an output of one row, with as many labels as the circuit has positions.
+        Shape of an output of one row. Its size is the circuit's number of positions.
 
     Attributes
     ----------
@@ -63,12 +63,12 @@ class CircuitStructure(Distribution):
         Shape of an output of one row. Decoded outputs are -1 where nothing is labelled.
     row_attributes
         Names of further attributes with an entry for each row, or None. ``select``
-        picks their rows.
+        indexes them by rows.
     ragged_axes
-        How many axes of an output, from the first on, end at ``lengths``: 1 by default,
-        2 for outputs ``(n, n)``.
+        Number of leading axes of an output that end at ``lengths``: 1 by default, 2
+        for outputs ``(n, n)``.
     output_description
-        What an output is, for messages.
+        Description of an output in error messages.
 
     Raises
     ------
@@ -113,11 +113,11 @@ class CircuitStructure(Distribution):
     shape: tuple[int, ...]
     _lengths: Tensor | int
     _circuit_batch: CircuitBatch
-    # in place of the query in a graph of torch.compile
+    # replaces _circuit_batch while torch.compile traces
     _topology: DeferredTopology
-    # Outputs that were last shown to exist, as ``_checked_outputs`` keeps them.
+    # Last arguments and results of ``_checked_outputs``.
     _checked_outputs_cache: tuple[Tensor, Tensor, Tensor] | None = None
-    # Whether the potentials are known to be as many leaves as the circuit has.
+    # Whether the number of leaves is known to match the circuit.
     _sizes_match = False
 
     def __init__(
@@ -132,7 +132,7 @@ class CircuitStructure(Distribution):
     ) -> None:
         shared = shared or {}
         structure_class = type(self)
-        # constructors of this package have checked what they pass
+        # constructors of this package have checked their arguments
         is_checked = structure_class.__init__ is not CircuitStructure.__init__ and (
             structure_class.__init__.__module__.startswith("smoothsp.")
         )
@@ -189,12 +189,12 @@ class CircuitStructure(Distribution):
 
         Returns
         -------
-        own
+        row_leaves
             The leaves of each row, in the order of ``Circuit.leaves``: a tensor
-            ``(batch, ...)``, or a tuple of them that follow each other.
-        shared
-            Those of all rows, in the order of ``Circuit.shared``: a tensor without a
-            batch axis, or a tuple of them.
+            ``(batch, ...)``, or a tuple of tensors to concatenate.
+        shared_leaves
+            The leaves shared by all rows, in the order of ``Circuit.shared``: a tensor
+            without a batch axis, or a tuple of them.
         """
         return tuple(self._row_potentials.values()), tuple(
             self._shared_potentials.values()
@@ -210,7 +210,7 @@ class CircuitStructure(Distribution):
         )
         if self._sizes_match:
             return leaves
-        # kernels read as many numbers as the circuit has leaves
+        # kernels do not check sizes: missing leaves would be read out of bounds
         edges = self._circuit_batch.topology.edges
         sizes = (
             sum(x.shape[1:].numel() for x in leaves.per_row),
@@ -227,7 +227,7 @@ class CircuitStructure(Distribution):
 
     @property
     def _engine(self) -> CircuitEngine:
-        """Engine that answers questions about the leaves."""
+        """Engine of the leaves."""
         return CircuitEngine(self._leaves(), self._circuit_batch)
 
     @property
@@ -243,7 +243,7 @@ class CircuitStructure(Distribution):
         return type(self).leaves is not CircuitStructure.leaves
 
     @property
-    def _indexes_potentials(self) -> bool:
+    def _gold_parts_index_potentials(self) -> bool:
         kind = type(self)
         plain = kind.leaves is CircuitStructure.leaves
         return plain and kind.augment is CircuitStructure.augment
@@ -255,8 +255,8 @@ class CircuitStructure(Distribution):
     def may_be_infeasible(self, name: str) -> bool:
         """Whether -inf among the potentials ``name`` may leave a row without an output.
 
-        True by default, and then such rows are looked for. Override it with False for
-        potentials that cannot, to save that time.
+        True by default: rows are then checked for feasible outputs. Override it with
+        False for potentials that cannot, to skip the check.
         """
         return True
 
@@ -286,8 +286,8 @@ class CircuitStructure(Distribution):
         Returns
         -------
         Tensor
-            ``(batch, k, N)`` int64. By default the outputs, reshaped. For what is no
-            output return labels that no leaf sets.
+            ``(batch, k, N)`` int64. By default the outputs, reshaped. For invalid
+            outputs return labels that no leaf sets.
         """
         return y.flatten(2)
 
@@ -315,7 +315,7 @@ class CircuitStructure(Distribution):
         return torch.where((labels >= 0) & (labels < V), leaf, -1)
 
     @property
-    def _values_per_output(self) -> int:
+    def _memory_values_per_output(self) -> int:
         """Number of values of an output of each row, with its labels and leaves."""
         topology = self._circuit_batch.topology
         each = 1 + topology.labels + topology.max_leaves + math.prod(self.shape)
@@ -357,9 +357,9 @@ class CircuitStructure(Distribution):
         return scores if y.dim() > 1 + len(self.shape) else scores.squeeze(1)
 
     def _checked_outputs(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Labels ``(batch, k, N)`` of outputs, and their leaves: each output exists.
+        """Labels ``(batch, k, N)`` and leaves of outputs y; raise if any is invalid.
 
-        The last ones are kept with a copy of y, since hinges ask for them twice.
+        The last results are cached with a copy of y, since hinges need them twice.
         """
         plain = is_eager_tensor(y)
         cached = self._checked_outputs_cache if plain else None
@@ -368,7 +368,7 @@ class CircuitStructure(Distribution):
         resolved = self._resolve_outputs(y)
         self._require_valid_outputs(y, resolved)
         labels, used = resolved.labels, resolved.used
-        # no graph may keep tensors of inference mode
+        # autograd cannot save tensors of inference mode, so they are not cached
         if plain and not used.is_inference():
             self.__dict__["_checked_outputs_cache"] = y.clone(), labels, used
         return labels, used
@@ -385,7 +385,7 @@ class CircuitStructure(Distribution):
     ) -> cpu.ResolvedOutputs:
         """Labels and leaves of outputs.
 
-        ``main`` and ``scale`` as of ``resolve_outputs``.
+        ``base`` and ``scale`` are ``main`` and ``scale`` of ``resolve_outputs``.
         """
         y = checks.as_int64("y", y, self._first_potentials.device)
         B = len(self._first_potentials)
@@ -408,7 +408,7 @@ class CircuitStructure(Distribution):
         if is_eager_tensor(labels):
             args = (
                 labels.long(),
-                usable_leaves_and_labels(batch),
+                leaf_and_label_masks(batch),
                 batch,
                 leaves_are_labels,
                 base,
@@ -426,7 +426,7 @@ class CircuitStructure(Distribution):
         return resolved._replace(used=used, missing=first_invalid_output(batch, used))
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
-        """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
+        """Labels ``(batch, N)`` of one output of each row, padded with -1."""
         self._require_single_output(y, labels := self._checked_outputs(y)[0])
         return labels[:, 0]
 
@@ -460,14 +460,14 @@ class CircuitStructure(Distribution):
     def _add_hamming(
         self, y: Tensor, main: Tensor, scale: float
     ) -> tuple[Tensor, Tensor]:
-        """``main`` with ``scale`` times the Hamming cost of y, and what y uses."""
+        """``main`` plus ``scale`` times the Hamming cost of y, and the leaves of y."""
         if isinstance(y, Tensor):
             self._require_single_output(y, main)
         resolved = self._resolve_outputs(y, main.detach(), scale)
         self._require_valid_outputs(y, resolved)
         return cast(Tensor, resolved.augmented), resolved.used
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         if not (self._inherits_costs(CircuitStructure) and is_eager_tensor(y)):
@@ -476,7 +476,7 @@ class CircuitStructure(Distribution):
         return self._with_augmented_potentials(main), used
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         if is_compiling():
             return self._topology.values
         return self._circuit_batch.topology.leaf_of_label.shape[1]
@@ -498,10 +498,10 @@ class CircuitStructure(Distribution):
         x = self._potentials()[name]
         is_usable = usable_leaves(self._circuit_batch).to(x.device)
         if name in self._row_potentials:
-            usable_leaves_and_labels = cpu.split_leaves(
+            leaf_masks = cpu.split_leaves(
                 is_usable.expand(len(x), -1).double(), self._leaves()
             )
-            return self._leaves_to_potentials(usable_leaves_and_labels, name) > 0
+            return self._leaves_to_potentials(leaf_masks, name) > 0
         position = list(self._shared_potentials).index(name)
         first = self._circuit_batch.edges.num_row_leaves
         first += sum(
@@ -526,10 +526,7 @@ class CircuitStructure(Distribution):
         return self._best(recheck_in_float64=True)
 
     def _best(self, recheck_in_float64: bool) -> tuple[DoubleDouble, Tensor]:
-        """Values and outputs of the best.
-
-        ``recheck_in_float64`` as of ``Engine.best``.
-        """
+        """Maxima and maximisers; ``recheck_in_float64`` as in ``Engine.best``."""
         values, labels = rules.best(
             self._engine, None, self._first_potentials.dtype, recheck_in_float64
         )
@@ -555,7 +552,7 @@ class CircuitStructure(Distribution):
         -----
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
-        k = checks.as_output_count("k", k, self._values_per_output)
+        k = checks.as_output_count("k", k, self._memory_values_per_output)
         values, ys, valid = self._decode_topk_hi_lo(k)
         return self._to_dtype(values.value), ys, valid
 
@@ -582,11 +579,12 @@ class CircuitStructure(Distribution):
         outputs that were not drawn before it, by their probabilities. If a row has
         fewer than n outputs, the remaining samples are -1 throughout.
         """
-        n = checks.as_output_count("n", n, self._values_per_output, sampled=True)
+        n = checks.as_output_count("n", n, self._memory_values_per_output, sampled=True)
         generator = checks.as_generator(generator)
         if not checks.as_flag("replace", replace):
             return self._sample_distinct(
-                checks.as_output_count("n", n, self._values_per_output), generator
+                checks.as_output_count("n", n, self._memory_values_per_output),
+                generator,
             )
         size, device = (len(self._first_potentials), n), self._first_potentials.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
@@ -664,16 +662,17 @@ class CircuitStructure(Distribution):
     def _leaves_to_potentials(
         self, numbers: list[Tensor], name: str, use_max: bool = False
     ) -> Tensor:
-        """Values of potentials among values of leaves ``(batch, ...)``.
+        """Gather values of leaves ``(batch, ...)`` into the shape of potentials.
 
-        Sums over the leaves that a potential is, or the largest with ``most``.
+        An entry gets the sum over its leaves, or the maximum if ``use_max``.
         """
         if type(self).leaves is CircuitStructure.leaves:
             return numbers[
                 [*self._row_potentials, *self._shared_potentials].index(name)
             ]
         values = torch.cat([x.flatten(1) for x in numbers], 1)
-        # A leaf is one entry of a potential, or forbidden: numbered entries tell which.
+        # A leaf is one entry of a potential, or -inf. Computing the leaves of numbered
+        # entries gives the entry of each leaf, for any override of ``leaves``.
         row_potentials = {
             n: torch.zeros_like(x).double() for n, x in self._row_potentials.items()
         }
@@ -732,7 +731,7 @@ def _require_eager(name: str) -> None:
 def _as_valid_potentials(
     potentials: Mapping[str, Tensor], shared: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Potentials that kernels may read: dense, of one dtype, device and batch."""
+    """Convert potentials to dense tensors of one dtype, device and batch size."""
     row_potentials = {
         name: checks.as_potentials(name, x) for name, x in potentials.items()
     }

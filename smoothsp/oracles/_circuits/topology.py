@@ -37,25 +37,25 @@ class Topology:
     edges
         Items and their products.
     roots
-        int64, of the shape that the builder gave: the items that answer, by size.
+        Root items by size, int64, of the shape that the builder returned.
     labels
-        How many labels an output has.
+        Number of labels of an output.
     """
 
     edges: CircuitArrays
     roots: Tensor
     labels: int
 
-    # What one root needs, by root.
+    # Definitions reachable from one root, by root.
     subgraphs: dict[int, CircuitArrays] = field(default_factory=dict, repr=False)
-    # What rows of one root read: leaves and labels, by root.
+    # Masks of the leaves and labels that outputs of one root may use, by root.
     usable_parts: dict[int, tuple[Tensor, Tensor]] = field(
         default_factory=dict, repr=False
     )
 
     @classmethod
     def from_circuit(cls, circuit: Circuit, root_items: Items) -> "Topology":
-        """The topology that a builder made."""
+        """Build the topology from the results of a builder."""
         roots = np.array(root_items, np.int64)
         if (roots == circuit.NONE).any():
             impossible = circuit.chart(1)
@@ -67,25 +67,25 @@ class Topology:
         )
         if undefined.any():
             raise ValueError("roots: expected items that are defined, or leaves")
-        # of constants, also where a transform is under way
+        # the topology outlives transforms, which must not wrap its constants
         with torch._C._DisableFuncTorch():
             result = torch.from_numpy(roots)
         return cls(edges, result, 1 + int(edges.positions.max(initial=-1)))
 
     @property
     def leaves(self) -> int:
-        """Leaves of a row, and those that all share."""
+        """Number of leaves of a row, plus shared leaves."""
         return self.edges.num_row_leaves + self.edges.num_shared_leaves
 
     def subgraph(self, root: int) -> CircuitArrays:
-        """Definitions that a root needs."""
+        """Return the definitions reachable from a root, cached."""
         if root not in self.subgraphs:
             self.subgraphs[root] = subgraph(self.edges, root)
         return self.subgraphs[root]
 
     @cached_property
     def edges_address(self) -> NDArray[np.int64]:
-        """The addresses of ``edges``."""
+        """Address table of ``edges`` for compiled loops."""
         return address_table(self.edges)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,17 +94,17 @@ class Topology:
 
     @cached_property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of the arrays of ``edges``."""
         arrays = (x for x in self.edges if isinstance(x, np.ndarray))
         return sum(x.nbytes for x in arrays)
 
     def root(self, *size: Tensor | int) -> Tensor | int:
-        """The items that answer for such sizes, numbers or ``(batch,)``.
+        """Return the root items of sizes, numbers or ``(batch,)``.
 
         Raises
         ------
         TypeError, ValueError
-            For a size that is no integer, or that the builder gave no root.
+            For a size that is no integer, or that has no root.
         """
         if all(isinstance(x, int) for x in size):
             try:
@@ -117,7 +117,7 @@ class Topology:
         ):
             root_index = [x.numpy() if isinstance(x, Tensor) else x for x in size]
             with suppress(TypeError, ValueError):
-                # unlike indexing, it refuses sizes below 0
+                # unlike indexing, this raises an error for negative sizes
                 items = np.ravel_multi_index(root_index, self._roots.shape)
                 return torch.from_numpy(self._roots.reshape(-1)[items])
         for x, end in zip(size, self.roots.shape, strict=True):
@@ -137,12 +137,12 @@ class Topology:
 
     @cached_property
     def max_leaves(self) -> int:
-        """The most leaves that an output uses."""
+        """Maximum number of leaves of an output."""
         return max(0, int(self.edges.max_leaves[self._roots].max(initial=0)))
 
     @cached_property
     def labels_of(self) -> tuple[Tensor, Tensor]:
-        """Label and value that the empty product and each leaf set, -1 for none."""
+        """Position and value of the label of the empty product and each leaf, or -1."""
         tables = self.edges.positions, self.edges.values
         with torch._C._DisableFuncTorch():
             at, value = (torch.from_numpy(x).long() for x in tables)
@@ -150,7 +150,7 @@ class Topology:
 
     @cached_property
     def leaf_of_label(self) -> Tensor:
-        """``[labels, values]``: the leaf, from 0, that sets a label so; -1 for none."""
+        """``[labels, values]``: index from 0 of the leaf with that label, or -1."""
         positions, values = self.edges.positions[1:], self.edges.values[1:]
         leaf = np.flatnonzero(positions >= 0)
         table = np.full((self.labels, 1 + int(values.max(initial=-1))), -1)
@@ -161,7 +161,7 @@ class Topology:
 
 
 def _require_size(size: object, end: int) -> None:
-    """See that sizes, a number or ``(batch,)``, are from 0 to ``end - 1``."""
+    """Require sizes, a number or ``(batch,)``, from 0 to ``end - 1``."""
     if isinstance(size, int):
         size = torch.tensor(size, device="cpu")
     value = checks.as_dense("size", size)
@@ -187,7 +187,7 @@ class DeferredTopology:
 
     @property
     def values(self) -> int:
-        """Number of values that a label has."""
+        """Number of values of a label."""
         sizes = [operator.index(x) if type(x) is int else x for x in self.sizes]
         num_values: int = _count_label_values(self.build, *sizes)
         return num_values
@@ -206,7 +206,7 @@ def topology(build: Builder, *sizes: Hashable) -> Topology:
     build
         Returns a circuit, and its roots as an array of any shape.
     sizes
-        What the topology depends on.
+        Hashable arguments of ``build``, and with it the key of the cache.
     """
     if torch.compiler.is_compiling():
         return DeferredTopology(build, sizes)  # type: ignore[return-value]

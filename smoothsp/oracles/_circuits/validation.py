@@ -1,4 +1,4 @@
-"""Leaves that outputs of a circuit may use, and outputs that exist."""
+"""Leaves and labels reachable in a circuit, and validity of outputs."""
 
 import numpy as np
 import torch
@@ -13,45 +13,48 @@ from smoothsp.oracles._inference.tracing import is_eager
 
 
 def usable_leaves(batch: CircuitBatch) -> Tensor:
-    """Whether a row may use a leaf at all: ``[B, P + Q]``, ``[1, P + Q]`` if alike."""
-    return usable_leaves_and_labels(batch)[0]
+    """Leaves that an output may use, ``[B, P + Q]``; B is 1 if rows are equal."""
+    return leaf_and_label_masks(batch)[0]
 
 
 def usable_labels(batch: CircuitBatch) -> Tensor:
-    """Whether such a leaf sets a label, ``[B, N]``, or ``[1, N]`` if rows are alike."""
-    return usable_leaves_and_labels(batch)[1]
+    """Labels that a usable leaf sets, ``[B, N]``; ``[1, N]`` if all rows are equal."""
+    return leaf_and_label_masks(batch)[1]
 
 
-def usable_leaves_and_labels(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
-    """``usable_leaves`` and ``usable_labels``."""
+def leaf_and_label_masks(batch: CircuitBatch) -> tuple[Tensor, Tensor]:
+    """``usable_leaves`` and ``usable_labels``, cached by root or by batch."""
     if not batch.has_shared_root:
         if batch.usable_parts is None:
-            batch.usable_parts = _find_usable(batch.topology, batch.rows.roots)
+            batch.usable_parts = _compute_leaf_and_label_masks(
+                batch.topology, batch.rows.roots
+            )
         return batch.usable_parts
     cache = batch.topology.usable_parts
     root = int(batch.rows.roots[0]) if len(batch.roots) else 0
     if root not in cache:
-        cache[root] = _find_usable(batch.topology, np.array([root]))
+        cache[root] = _compute_leaf_and_label_masks(batch.topology, np.array([root]))
     return cache[root]
 
 
-def _find_usable(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    # of constants, also where a transform is under way
+def _compute_leaf_and_label_masks(
+    topology: Topology, roots: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    # cached results outlive transforms, which must not wrap them
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
         validation.reachable_leaves(topology.edges_address, roots, read)
         positions = torch.from_numpy(topology.edges.positions[1:]).long()
-        usable_leaves_and_labels = torch.from_numpy(read)
-        counts = usable_leaves_and_labels.new_zeros(
-            (len(roots), topology.labels + 1), dtype=torch.int32
-        )
-        return usable_leaves_and_labels, counts.index_add(
-            1, positions + 1, usable_leaves_and_labels.int()
-        )[:, 1:] > 0
+        usable = torch.from_numpy(read)
+        counts = usable.new_zeros((len(roots), topology.labels + 1), dtype=torch.int32)
+        return usable, counts.index_add(1, positions + 1, usable.int())[:, 1:] > 0
 
 
 def first_invalid_output(batch: CircuitBatch, used: Tensor) -> int:
-    """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
+    """Index ``b K + k`` of the first leaves ``[B, K, U]`` of no output, or -1.
+
+    Not checked while traced.
+    """
     if not is_eager() or not used.numel():
         return -1
     return cpu.first_invalid_output(batch, used.cpu())

@@ -29,8 +29,8 @@ class Distribution(Structure):
     def _likelihood_structure(self) -> Any:
         """Structure with the same distribution whose ``_engine`` computes losses.
 
-        Its potentials are those of this structure minus constants, which keeps float32
-        sums accurate. With None, losses call ``log_prob``.
+        Its potentials are those of this structure minus constants without a
+        gradient. With None, losses call ``log_prob``.
         """
         return None
 

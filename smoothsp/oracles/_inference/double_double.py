@@ -21,7 +21,7 @@ class DoubleDouble(NamedTuple):
     value: Tensor
     hi_lo: Tensor | None = None
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "DoubleDouble":
+    def map_leading_axes(self, change: Callable[[Tensor], Tensor]) -> "DoubleDouble":
         """Apply a function of the first axes to both forms."""
         hi_lo = None if self.hi_lo is None else change(self.hi_lo)
         return DoubleDouble(change(self.value), hi_lo)
@@ -151,7 +151,7 @@ def log_partition(structure: Any) -> DoubleDouble:
 
 
 def _hi_lo_method(structure: Any, name: str) -> Any:
-    """Return the method ``_NAME_hi_lo``; None if undefined or traced.
+    """Return the double-double form of a method; None if undefined or traced.
 
     None also if a subclass overrides the public method, which is then called instead.
     """

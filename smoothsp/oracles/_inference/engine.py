@@ -64,7 +64,7 @@ class Engine:
         raise NotImplementedError
 
     def with_repeated_rows(self: Self, times: int) -> Self:
-        """Return an engine whose ``with_tensors`` takes ``times`` as many rows."""
+        """Return an engine whose ``with_tensors`` takes ``times`` batches of rows."""
         return self
 
     def log_partition_and_marginals(
@@ -169,7 +169,7 @@ class Engine:
         return used_parts
 
     def sample(self, random_numbers: Tensor) -> Tensor:
-        """Sample labels ``[B, n, ...]`` by inversion of uniforms ``[B, n, ...]``."""
+        """Sample labels ``[B, n, ...]`` from random numbers ``[B, n, ...]``."""
         raise NotImplementedError
 
 

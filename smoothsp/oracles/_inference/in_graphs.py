@@ -179,7 +179,7 @@ def call_as_graph_op(
     function: Callable[..., Any],
     args: Sequence[Any],
     *result_specs: Callable[[Any], ResultSpec],
-    constant: bool = False,
+    has_no_gradient: bool = False,
 ) -> Any:
     """Return ``function(structure, *args)``; while traced, as one op.
 
@@ -192,13 +192,13 @@ def call_as_graph_op(
         gradient in the potentials.
     result_specs
         Functions from the structure to the dtype and shape of each tensor.
-    constant
+    has_no_gradient
         Whether no result has a gradient.
     """
     if not is_compiling() or not hasattr(structure, "_graph_tensors"):
         return function(structure, *args)
     call = record_call(function, args)
-    name = _CONSTANT if constant else _FUNCTION
+    name = _CONSTANT if has_no_gradient else _FUNCTION
     expected = [result_spec(structure) for result_spec in result_specs]
     results = _call_structure_op(
         structure, name, [call.call_index], call.tensors, expected
@@ -279,7 +279,7 @@ def _hamming(structure: Any, y: Tensor) -> Tensor:
 
 
 def _label_counts(structure: Any, y: Tensor) -> Tensor:
-    specs = [(FLOAT, [*_batch_shape(structure), structure._num_labels])]
+    specs = [(FLOAT, [*_batch_shape(structure), structure._label_counts_width])]
     return _call_structure_op(structure, "label_counts", [], [y], specs)[0]
 
 

@@ -19,13 +19,17 @@ def part_counts(structure: Any, y: Tensor) -> Tensor:
     """
     require_additive_cost(structure)
     counts: Tensor = in_graphs.call_as_graph_op(
-        structure, _compute_part_counts, (y,), in_graphs.cost_result, constant=True
+        structure,
+        _compute_part_counts,
+        (y,),
+        in_graphs.cost_result,
+        has_no_gradient=True,
     )
     return counts
 
 
 def _compute_part_counts(structure: Any, y: Tensor) -> Tensor:
-    if getattr(structure, "_indexes_potentials", False) and is_eager():
+    if getattr(structure, "_gold_parts_index_potentials", False) and is_eager():
         first_potentials = structure._first_potentials
         entries, size = (
             structure._gold_parts(y)[:, 0],

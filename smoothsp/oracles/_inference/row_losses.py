@@ -91,7 +91,7 @@ class RowLosses:
         )
         addresses = maxima.contiguous(), self.y, weights
         out = self.value, self.total, self.u, self.exact, *self.highest
-        scores.row_losses(
+        scores.row_smoothed_hinges(
             table.address_and_size,
             _VECTORS[dtype],
             (B, M, self.y.shape[2]),
@@ -147,7 +147,7 @@ class RowLosses:
         addresses = self.u, best, y, weights
         M = best.shape[1] if best.dim() == 3 else 1
         sizes = len(best), M, best.shape[-1], y.shape[2], self.u.shape[1]
-        scores.row_losses_gradient(
+        scores.row_smoothed_hinges_gradient(
             table.address_and_size, *like, sizes, _addresses(addresses), number
         )
         return [

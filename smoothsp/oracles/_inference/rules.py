@@ -236,7 +236,7 @@ class Sums(Op):
 class Covariance(Op):
     """``Cov(mu) v``, ``[B, ...]`` by potential, for directions v in ``extra_tensors``.
 
-    Cov is symmetric, so the product is its own adjoint and its own tangent.
+    Linear in v and symmetric, so the product is its own tangent and its own adjoint.
     """
 
     returns_tensor = False

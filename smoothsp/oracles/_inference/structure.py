@@ -80,7 +80,7 @@ class Potentials(ReadOnly):
         raise NotImplementedError
 
     @property
-    def _num_labels(self) -> int:
+    def _label_counts_width(self) -> int:
         raise NotImplementedError
 
     # Shared by all structures ---------------------------------------------------
@@ -188,7 +188,7 @@ class Potentials(ReadOnly):
     @in_graphs.as_graph_op
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
-        labels, num_labels = self._labels_per_row(y), self._num_labels
+        labels, num_labels = self._labels_per_row(y), self._label_counts_width
         # column 0 collects the padding -1
         counts = self._first_potentials.new_zeros(len(labels), num_labels + 1)
         ones = counts.new_ones(labels.shape)
@@ -297,11 +297,11 @@ class Structure(Potentials):
         raise NotImplementedError
 
     @property
-    def _indexes_potentials(self) -> bool:
+    def _gold_parts_index_potentials(self) -> bool:
         """Whether ``_gold_parts`` indexes the flattened potentials themselves."""
         return False
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         """The structure augmented by ``scale`` times the Hamming cost, and gold parts.

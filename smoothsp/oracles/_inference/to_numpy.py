@@ -27,7 +27,7 @@ def to_numpy(tensor: Tensor) -> NDArray[Any]:
     return result
 
 
-def unwrapped_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
+def unbatched_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
     """Return integers as an array, also from under a transform of ``torch.func``."""
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(integers):

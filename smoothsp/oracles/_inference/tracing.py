@@ -1,4 +1,4 @@
-"""Predicates: is anything tracing, and may kernels read the memory of a tensor?"""
+"""Predicates: whether anything traces, and whether kernels may read a tensor."""
 
 import torch
 from torch import Tensor

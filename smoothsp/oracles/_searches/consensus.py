@@ -201,7 +201,7 @@ class Consensus:
         return self.bound < self.score_lower_bound - self.gamma / 2 * cells
 
     @property
-    def infeasible(self) -> Tensor:
+    def proven_infeasible(self) -> Tensor:
         """Rows proven infeasible: ``cannot_agree`` with a bound that is no guess."""
         has_bounds = all(x.potentials() is not None for x in self.factors)
         return self.cannot_agree if has_bounds else torch.zeros_like(self.cannot_agree)

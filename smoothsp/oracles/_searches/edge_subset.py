@@ -18,7 +18,7 @@ class EdgeSubset(SearchStructure):
     """
 
     index: Tensor
-    _num_labels = 2
+    _label_counts_width = 2
     # True if no row has padding: masks need not be computed
     _all_edges_real = False
 
@@ -50,7 +50,7 @@ class EdgeSubset(SearchStructure):
             y if self._all_edges_real else y.masked_fill(~self._real_mask[:, None], -1)
         )
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         chosen = y == 1
         if not self._all_edges_real:
             chosen = chosen & self._real_mask[:, None]

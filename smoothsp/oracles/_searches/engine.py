@@ -57,12 +57,12 @@ class SearchEngine(Engine):
             # float64 sums of float32 scores are exact enough: lo would be 0
             return to_dtype(value, dtype), as_hi_lo(value) if with_hi_lo else None
         hi_lo = sum_hi_lo(
-            structure._gather_entries(structure._used_entries(used_parts))
+            structure._gather_entries(structure._used_entry_indices(used_parts))
         )
         return hi_lo.sum(2).to(dtype), hi_lo
 
     def part_entries(self, used_parts: Tensor) -> Tensor:
-        entries: Tensor = self.structure._used_entries(used_parts)
+        entries: Tensor = self.structure._used_entry_indices(used_parts)
         return entries
 
 

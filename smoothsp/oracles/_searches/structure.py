@@ -57,7 +57,7 @@ class SearchStructure(Structure):
 
     # To be implemented by subclasses --------------------------------------------
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         """Indices ``(batch, k, U)`` of the entries that outputs y use, -1 for none.
 
         Indices count through all potentials of a row, flattened and concatenated. They
@@ -73,11 +73,13 @@ class SearchStructure(Structure):
         """Labels ``(batch, k, N)`` of outputs ``(batch, k, *shape)``, -1 for none."""
         return y.flatten(2)
 
-    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best_outputs(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Best output of each row, ``(batch, *shape)``, and True where one exists."""
         raise NotImplementedError
 
-    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best_outputs(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The k best outputs ``(batch, k, *shape)``, and which of them exist."""
         raise NotImplementedError
 
@@ -86,18 +88,20 @@ class SearchStructure(Structure):
 
         Subclasses override this where feasibility is cheaper than the search.
         """
-        return self._search_best()[1]
+        return self._search_best_outputs()[1]
 
     def _kernel_scores(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Scores ``(batch, k)`` of outputs by a kernel; None without a kernel."""
         return None
 
-    def _search_best_and_score(self) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    def _search_best_outputs_and_scores(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
         """Best outputs, and their scores ``(batch,)`` if a kernel computes them.
 
         Scores are in float64, or already rounded to the dtype of the potentials.
         """
-        best, _ = self._search_best()
+        best, _ = self._search_best_outputs()
         score = self._kernel_scores(best[:, None])
         return best, None if score is None else score[:, 0]
 
@@ -112,7 +116,7 @@ class SearchStructure(Structure):
         return SearchEngine(self)
 
     @property
-    def _indexes_potentials(self) -> bool:
+    def _gold_parts_index_potentials(self) -> bool:
         return self._decoding_engine is not None and self._inherits_costs(
             SearchStructure
         )
@@ -123,9 +127,9 @@ class SearchStructure(Structure):
         used, first_invalid = self._used_entries_and_first_invalid(y_with_k)
         if has_k or first_invalid >= 0:
             self._single_output_per_row(y)
-        return self._used_entries(y_with_k) if used is None else used
+        return self._used_entry_indices(y_with_k) if used is None else used
 
-    def _augment_by_hamming(
+    def _augment_and_gold_parts(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         if not self._inherits_costs(SearchStructure):
@@ -154,7 +158,9 @@ class SearchStructure(Structure):
 
     def _run_search(self, k: int | None) -> tuple[Tensor, Tensor]:
         # kernels search on the CPU; outputs return to the device of the potentials
-        arrays = self._search_best() if k is None else self._search_k_best(k)
+        arrays = (
+            self._search_best_outputs() if k is None else self._search_k_best_outputs(k)
+        )
         y, valid = (
             torch.from_numpy(x).to(self._first_potentials.device) for x in arrays
         )
@@ -256,9 +262,9 @@ class SearchStructure(Structure):
         """Scores ``(batch, k)`` in float64 of valid outputs."""
         # under torch.func and torch.compile only the gather is traceable
         if not is_eager_tensor(y) or not self._is_eager_tensor():
-            return self._sum_entries(self._used_entries(y))
+            return self._sum_entries(self._used_entry_indices(y))
         if type(self)._kernel_scores is SearchStructure._kernel_scores:
-            return self._sum_entries(self._used_entries(y))
+            return self._sum_entries(self._used_entry_indices(y))
         return rules.score(SearchEngine(self), y, torch.float64).value
 
     def _sum_entries(self, used: Tensor) -> Tensor:
@@ -285,7 +291,7 @@ class SearchStructure(Structure):
         return DoubleDouble(
             rounded,
             double_double.sum_hi_lo(
-                self._gather_entries(self._used_entries(y)).detach()
+                self._gather_entries(self._used_entry_indices(y)).detach()
             ),
         )
 
@@ -323,7 +329,7 @@ class SearchStructure(Structure):
 
     def _score_unmasked(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64; entries of y in the padding are ignored."""
-        return self._sum_entries(self._used_entries(y))
+        return self._sum_entries(self._used_entry_indices(y))
 
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part whose label differs from y's.
@@ -331,7 +337,7 @@ class SearchStructure(Structure):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels.
         """
-        used = self._used_entries(self._single_output_per_row(y))
+        used = self._used_entry_indices(self._single_output_per_row(y))
         name = next(iter(self._row_potentials))
         usable = self._usable_parts(name)
         cost = torch.ones_like(self._first_potentials) if usable is None else usable
@@ -365,7 +371,7 @@ class SearchStructure(Structure):
     def _decode_unrounded(self) -> tuple[Tensor, Tensor]:
         """Highest score and output; float64 unless a kernel rounded the score."""
         if self._is_eager_tensor() and not self._needs_gradient():
-            best, score = self._search_best_and_score()
+            best, score = self._search_best_outputs_and_scores()
             if score is not None:
                 return torch.from_numpy(score), torch.from_numpy(best)
         y, _ = self._call_search_op(None)

@@ -34,7 +34,7 @@ class Trees(SearchStructure, Distribution):
         shifted = self._shifted_potentials()
         y_with_k, has_k = self._checked_outputs(y)
         scores = self._with_first_potentials(shifted)._sum_entries(
-            self._used_entries(y_with_k)
+            self._used_entry_indices(y_with_k)
         )
         # rounding may lift log-probabilities near 0 above it
         log_probs = clip_log_probs(

@@ -88,7 +88,7 @@ class BinaryGraph(SearchStructure):
 
     nodes: Tensor
     edges: Tensor
-    _num_labels = 2
+    _label_counts_width = 2
     # key (addresses and shapes of the potentials) and the arrays made from them
     _tables_cache: tuple[Any, Tables] | None = None
     output_description = "labels 0 or 1"
@@ -219,7 +219,7 @@ class BinaryGraph(SearchStructure):
     def _is_output(self, y: Tensor) -> Tensor:
         return ((y >= 0) & (y < 2)).flatten(2).all(2)
 
-    def _used_entries(self, y: Tensor) -> Tensor:
+    def _used_entry_indices(self, y: Tensor) -> Tensor:
         labels = y.flatten(2).clamp(0, 1)
         V, E = self._num_nodes, self.edges.shape[1]
         index = torch.from_numpy(self._graph[0]).to(y.device)
@@ -304,19 +304,19 @@ class BinaryGraph(SearchStructure):
         node = score_values.first_forbidden_row(self.nodes.reshape(-1, 2))
         return node if node < 0 else node // self._num_nodes
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         labels, _, _, has_output = self._minimum_cut(
             self._node_and_edge_tables(), self._graph
         )
         return labels.reshape(len(labels), *self.shape), has_output
 
-    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, Floats]:
         labels, values, _, _ = self._minimum_cut(
             self._node_and_edge_tables(), self._graph
         )
         return labels.reshape(len(labels), *self.shape), values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         nodes = self._node_and_edge_tables()[0].astype(np.float64)
         # without nodes there is one output, the empty one
         if self._num_nodes == 0:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import unwrapped_to_numpy
+from smoothsp.oracles._inference.to_numpy import unbatched_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 
 
@@ -87,7 +87,7 @@ class Lattice(CircuitStructure):
             built = topology(_build_lattice, E, ())
             super().__init__(built, {"arcs": arcs}, roots=0, lengths=E, shape=(E,))
             return
-        index_array: NDArray[np.int64] = unwrapped_to_numpy("index", index)
+        index_array: NDArray[np.int64] = unbatched_to_numpy("index", index)
         # int32 halves the size of the cache key
         index_int32 = index_array.clip(-2, 2**31 - 1).astype(np.int32)
         rows = len(index_array) if index_array.ndim == 3 else 1

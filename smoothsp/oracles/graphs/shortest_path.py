@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import shortest_paths
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
+from smoothsp.oracles._inference.to_numpy import to_numpy, unbatched_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 
@@ -98,7 +98,7 @@ class ShortestPath(EdgeSubset):
         if is_compiling():
             super().__init__({"arcs": arcs}, (E,))
             return
-        index_array: Ints = unwrapped_to_numpy("index", index)
+        index_array: Ints = unbatched_to_numpy("index", index)
         differs_by_row = index_array.ndim == 3 or any(
             isinstance(x, Tensor) for x in (source, target)
         )
@@ -160,15 +160,15 @@ class ShortestPath(EdgeSubset):
         _require_no_positive_cycle(status, argument)
         return outputs, values, status == shortest_paths.PATH
 
-    def _search_best(self) -> tuple[Ints, Bools]:
+    def _search_best_outputs(self) -> tuple[Ints, Bools]:
         outputs, _, has_output = self._decode_rows()
         return outputs, has_output
 
-    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+    def _search_best_outputs_and_scores(self) -> tuple[Ints, Floats]:
         outputs, values, _ = self._decode_rows()
         return outputs, values
 
-    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+    def _search_k_best_outputs(self, k: int) -> tuple[Ints, Bools]:
         arcs = self._potentials_as_numpy("arcs")
         B, E = arcs.shape
         outputs, status = np.empty((B, k, E), np.int64), np.empty((B, k), np.int64)

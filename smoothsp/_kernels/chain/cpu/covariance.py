@@ -49,7 +49,7 @@ from smoothsp._kernels.vectors.lane_rows import (
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
     fma,
-    get,
+    get_number,
     load,
     maximum,
     select_lt,
@@ -111,7 +111,7 @@ def covariance(addresses, weights, out, pending):
         _forward_tangent(chain.lengths[rows[0]], S, scratch, directions)
         _backward_tangent(chain.lengths[rows[0]], S, scratch, directions)
         for lane in range(len(rows)):
-            underflow_bound = get(scratch.stats, lane + UNDERFLOW_BOUND * V)
+            underflow_bound = get_number(scratch.stats, lane + UNDERFLOW_BOUND * V)
             is_safe = (
                 chain.lengths[rows[lane]] == 0 or 16 * S * underflow_bound <= RANGE_64
             )

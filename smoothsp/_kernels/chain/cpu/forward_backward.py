@@ -70,10 +70,10 @@ from smoothsp._kernels.vectors.lane_rows import (
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
     fma,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     span,
     splat,
@@ -204,19 +204,19 @@ def forward_backward(
                 pending[b] = False
                 value[b, 0] = value[b, 1] = 0
             elif (
-                16 * get(scratch.stats, stats_offset + UNDERFLOW_BOUND * V)
+                16 * get_number(scratch.stats, stats_offset + UNDERFLOW_BOUND * V)
                 <= max_underflow_bound * T * S
             ):
                 pending[b] = False
                 hi, lo = double_double.add(
-                    np.float64(get(scratch.stats, stats_offset)),
-                    np.float64(get(scratch.stats, stats_offset + 2 * V)),
-                    np.float64(get(scratch.stats, stats_offset + V)),
+                    np.float64(get_number(scratch.stats, stats_offset)),
+                    np.float64(get_number(scratch.stats, stats_offset + 2 * V)),
+                    np.float64(get_number(scratch.stats, stats_offset + V)),
                 )
                 log_inverse_scales = math.log(
-                    np.float64(get(scratch.stats, stats_offset + MANTISSA * V))
+                    np.float64(get_number(scratch.stats, stats_offset + MANTISSA * V))
                 )
-                log_inverse_scales += get(
+                log_inverse_scales += get_number(
                     scratch.stats, stats_offset + EXPONENT * V
                 ) * math.log(2.0)
                 value[b, 0], value[b, 1] = log_partition_from_terms(
@@ -386,7 +386,7 @@ def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
         )
         for score in range(V):
             length_of_lane = lengths[rows[score]] if score < len(rows) else 0
-            put(scratch.lane_lengths, score, zeros.dtype.type(length_of_lane))
+            put_number(scratch.lane_lengths, score, zeros.dtype.type(length_of_lane))
     for u in range(units):
         length, o = lengths[rows[u]], u * T * P
         if over_states is not None:
@@ -581,7 +581,7 @@ def backward_pass(rows, chain, scratch, nodes, in_lanes, over_states):
         store(stats, stats_offset + EXPONENT * V, exponents)
         store(stats, stats_offset + MANTISSA * V, mantissas)
         if over_states is not None:
-            put(
+            put_number(
                 stats,
                 stats_offset + UNDERFLOW_BOUND * V,
                 reduce_sum(load(stats, stats_offset + UNDERFLOW_BOUND * V)),

@@ -37,10 +37,10 @@ from smoothsp._kernels.vectors import arrays, double_double
 from smoothsp._kernels.vectors.exponentials import exp_minus_max
 from smoothsp._kernels.vectors.simd import (
     fma,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     span,
     splat,
@@ -274,7 +274,7 @@ def _log_transition(step, i, j, n, chain, scratch):
     """Return ``log E(i, j)`` of the step into the n-th position."""
     S = len(chain.start)
     score = span(chain.transitions)
-    return get(score, (step * S + i) * S + j) - scratch.max_transitions[n]
+    return get_number(score, (step * S + i) * S + j) - scratch.max_transitions[n]
 
 
 @subroutine
@@ -303,9 +303,9 @@ def _forward_pass(b, chain, scratch):
         return hi, lo
     hi, lo = double_double.add(hi, lo, _subtract_max_log(logs, 0, P, alphas))
     for n in range(1, N):
-        e, o = (b * T + get(steps, b * T + n)) * S, n * P
+        e, o = (b * T + get_number(steps, b * T + n)) * S, n * P
         if not chain.shared:
-            put(
+            put_number(
                 max_transitions,
                 n,
                 _fill_exp_transitions(_transition_index(b, n, chain), chain, scratch),
@@ -344,7 +344,7 @@ def _forward_pass(b, chain, scratch):
                 store(logs, o + j, load(logs, o + j) - splat(log_scale))
                 store(alphas, o + j, load(alphas, o + j) * inverse_max)
         hi, lo = double_double.add(hi, lo, max_emission)
-        hi, lo = double_double.add(hi, lo, get(max_transitions, n))
+        hi, lo = double_double.add(hi, lo, get_number(max_transitions, n))
         hi, lo = double_double.add(hi, lo, log_scale)
     # after the last position, c of the end is the rest of the sum
     max_end = -np.inf

@@ -62,7 +62,7 @@ class Addresses(NamedTuple):
 
 
 @subroutine(optimise=False)
-def chain_from_addresses(addresses, shared):
+def chain_from_addresses(addresses, has_shared_transitions):
     """Return the arrays of a batch given by addresses; missing masks are filled in."""
     B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
     if addresses.steps == 0:
@@ -77,7 +77,7 @@ def chain_from_addresses(addresses, shared):
         lengths[b] = T
     if addresses.lengths != 0:
         lengths = carray(addresses.lengths, (B,), np.int64)
-    P, Q = (1, 1) if shared else (B, max(T - 1, 0))
+    P, Q = (1, 1) if has_shared_transitions else (B, max(T - 1, 0))
     return Chain(
         carray(addresses.emissions, (B, T, S), zeros),
         carray(addresses.transitions, (P, Q, S, S), zeros),
@@ -85,7 +85,7 @@ def chain_from_addresses(addresses, shared):
         carray(addresses.end, (S,), zeros),
         steps,
         lengths,
-        shared,
+        has_shared_transitions,
     )
 
 

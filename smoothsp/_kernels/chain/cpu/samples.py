@@ -27,7 +27,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import carray
 from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
-from smoothsp._kernels.vectors.simd import get
+from smoothsp._kernels.vectors.simd import get_number
 from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS
 
 
@@ -65,7 +65,9 @@ def sample(addresses, in_lanes, over_states, K, uniforms, labels, pending):
         forward_pass(rows, chain, scratch, row, *layout)
         backward_pass(rows, chain, scratch, nodes, *layout)
         for x in range(len(rows)):
-            underflow_bound = get(scratch.stats, x * stats_stride + UNDERFLOW_BOUND * V)
+            underflow_bound = get_number(
+                scratch.stats, x * stats_stride + UNDERFLOW_BOUND * V
+            )
             is_safe = (
                 chain.lengths[rows[x]] == 0 or 16 * S * underflow_bound <= RANGE_64
             )
@@ -124,9 +126,9 @@ def _sample_backward(
                     )
                 total = 0.0
                 for i in range(S):
-                    total += get(scratch.alphas, o + i * state_stride) * get(
-                        column, e + i * column_step
-                    )
+                    total += get_number(
+                        scratch.alphas, o + i * state_stride
+                    ) * get_number(column, e + i * column_step)
                     cumulative[i] = total
                 j = invert_cdf(cumulative, uniforms[b, k, t] * total)
                 labels[b, k, t] = states[x * K + k] = j

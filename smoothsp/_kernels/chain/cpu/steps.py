@@ -19,10 +19,10 @@ from smoothsp._kernels.vectors import arrays, double_double
 from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.simd import (
     fma,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     span,
     splat,
     splat_at,
@@ -296,7 +296,7 @@ def _backward_pass(b, chain, scratch, nodes, edges):
                 (n - 1) * _padded_size(S * S, V),
             )
             for i in range(S):
-                a, bound_terms = splat(get(alphas, o - P + i) * inverse_z), zero
+                a, bound_terms = splat(get_number(alphas, o - P + i) * inverse_z), zero
                 for j in range(0, P, V):
                     cell = i * S + j
                     x = load(exp_transitions, m + cell) * load(exp_emissions, o + j)
@@ -306,6 +306,6 @@ def _backward_pass(b, chain, scratch, nodes, edges):
                         store(edges, e + cell, x * a)
                     else:
                         store_masked(edges, e + cell, S - j, x * a)
-                put(message, i, reduce_sum(bound_terms))
+                put_number(message, i, reduce_sum(bound_terms))
             inverse = previous_inverse_scale
     return underflow_bound, _log_or_nan(np.float64(last_z))

@@ -20,7 +20,7 @@ from smoothsp._kernels.vectors.range_check import (
     LOW,
     range_codes,
 )
-from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
+from smoothsp._kernels.vectors.simd import fma, get_number, load, span, splat, store
 
 # Bits of ``check_potentials``. LOW_BITS: finite numbers that count as -inf, in the
 # emissions, transitions, start and end. HAS_INVALID: an invalid number. INFEASIBLE: a
@@ -151,9 +151,9 @@ def _first_infeasible_step(b, order, chain, path, is_dead):
         is_last = n == N - 1
         while j < S:
             if (
-                get(emissions, e + j) > -LIMIT
-                and get(incoming, o + j) > -LIMIT
-                and not (is_last and get(end, j) <= -LIMIT)
+                get_number(emissions, e + j) > -LIMIT
+                and get_number(incoming, o + j) > -LIMIT
+                and not (is_last and get_number(end, j) <= -LIMIT)
                 and not (num_dead > 0 and is_dead[n * S + j])
             ):
                 break
@@ -174,7 +174,7 @@ def _first_infeasible_step(b, order, chain, path, is_dead):
 
 
 @kernel
-def find_invalid_positions(steps, lengths, T):
+def first_row_of_invalid_positions(steps, lengths, T):
     """The first row whose real positions are not ascending within T, or -1."""
     for b in range(len(lengths)):
         if not 0 <= lengths[b] <= T:
@@ -188,7 +188,7 @@ def find_invalid_positions(steps, lengths, T):
 
 
 @kernel
-def find_invalid_label(labels, steps, lengths, S):
+def first_invalid_label_offset(labels, steps, lengths, S):
     """The first place in labels[B, K, T] that is read and no state, or -1."""
     K, T = labels.shape[1:]
     for b in range(len(lengths)):

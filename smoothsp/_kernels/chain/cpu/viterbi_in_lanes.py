@@ -21,10 +21,10 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.lane_rows import gather_lanes
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
-    get,
+    get_number,
     load,
     maximum,
-    put,
+    put_number,
     select_lt,
     splat,
     splat_at,
@@ -93,7 +93,7 @@ def _decode_group(chain, rows, transitions, prefixes, block, labels, value):
             j = 0
             best = -np.inf
             for s in range(S):
-                score = get(alpha, o + s * L + num_active) + end[s]
+                score = get_number(alpha, o + s * L + num_active) + end[s]
                 if score > best:
                     best = score
                     j = s
@@ -107,7 +107,7 @@ def _decode_group(chain, rows, transitions, prefixes, block, labels, value):
             j = state[lane]
             labels[b, steps[b, n]] = j
             if n > 0:
-                state[lane] = int(get(weights, (n * S + j) * L + lane))
+                state[lane] = int(get_number(weights, (n * S + j) * L + lane))
 
 
 @subroutine(forceinline=True)
@@ -124,7 +124,7 @@ def _add_costs(emissions, steps, lengths, rows, gold, cost, block):
             if n < lengths[b]:
                 t = steps[b, n]
                 y = gold[b, t]
-                put(weights, (n * S + y) * L + x, float(emissions[b, t, y]))
+                put_number(weights, (n * S + y) * L + x, float(emissions[b, t, y]))
 
 
 @subroutine(forceinline=True)

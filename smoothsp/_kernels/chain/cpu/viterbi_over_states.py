@@ -177,7 +177,7 @@ def viterbi_forward_shared(chain, rows, scores, alpha):
             num_rows = TILE_ROWS if q + TILE_ROWS <= len(rows) else 1
             is_done = False
             if can_prune and steps_to_retry < 1:
-                is_done = step_pruned(alpha, o, R, num_rows, pruning)
+                is_done = try_pruned_step(alpha, o, R, num_rows, pruning)
                 steps_to_retry = 0 if is_done else RETRY_STEPS
             if not is_done:
                 if num_rows == TILE_ROWS:
@@ -428,7 +428,7 @@ def column_maxima(transitions, S, P):
 
 
 @subroutine
-def step_pruned(alpha, o, R, num_rows, pruning):
+def try_pruned_step(alpha, o, R, num_rows, pruning):
     """Fill the next alpha' of ``num_rows`` rows if at least half the states are pruned.
 
     The best state of each lane gives bounds y; states that may exceed them become

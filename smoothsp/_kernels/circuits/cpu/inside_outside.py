@@ -27,7 +27,7 @@ from smoothsp._kernels.circuits.cpu.lanes import (
     zero_items,
 )
 from smoothsp._kernels.circuits.cpu.scaled_floats import (
-    max_exponent,
+    exponent_limit,
     max_sum_exponent,
     min_marginal,
     pow2,
@@ -131,7 +131,7 @@ def _inside_pass(lanes, circuit, rows, scores, scratch, value_dd, out_of_range):
         root = rows.roots[row]
         # bound of an output's exponent: the largest leaf's times the number of leaves
         max_abs_exponent = np.float64(mu[lane]) * circuit.max_leaves[root]
-        out_of_range[row] = 1.0 if max_abs_exponent > max_exponent(L) else 0.0
+        out_of_range[row] = 1.0 if max_abs_exponent > exponent_limit(L) else 0.0
         offset = root * L + lane
         total, lo = log_scaled(np.float64(m[offset]), np.float64(e[offset]))
         value_dd[row, 0], value_dd[row, 1] = normalise(total, lo)

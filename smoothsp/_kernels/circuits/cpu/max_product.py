@@ -104,7 +104,7 @@ def max_inside(x, circuit, low, high, ones, L):
     while h < high:
         if circuit.tiles[h] == TILE:
             first = starts[h]
-            _tile_max_inside(x, heads, h, runs, first, none, L)
+            _max_inside_of_four(x, heads, h, runs, first, none, L)
             h += TILE
             continue
         top = none
@@ -120,15 +120,15 @@ def max_inside(x, circuit, low, high, ones, L):
 
 
 @subroutine
-def _tile_max_inside(x, heads, h, runs, r, neg_inf, L):
+def _max_inside_of_four(x, heads, first_head, runs, first_run, neg_inf, L):
     """Fill a tile: each left factor is loaded once for all its definitions."""
-    a, step = run_start(runs, r, 1, L)
-    b0, step0 = run_start(runs, r, 3, L)
-    b1, step1 = run_start(runs, r + 1, 3, L)
-    b2, step2 = run_start(runs, r + 2, 3, L)
-    b3, step3 = run_start(runs, r + 3, 3, L)
+    a, step = run_start(runs, first_run, 1, L)
+    b0, step0 = run_start(runs, first_run, 3, L)
+    b1, step1 = run_start(runs, first_run + 1, 3, L)
+    b2, step2 = run_start(runs, first_run + 2, 3, L)
+    b3, step3 = run_start(runs, first_run + 3, 3, L)
     t0 = t1 = t2 = t3 = neg_inf
-    for _ in range(runs[r, 0]):
+    for _ in range(runs[first_run, 0]):
         v = load(x, a)
         t0, t1 = maximum(v + load(x, b0), t0), maximum(v + load(x, b1), t1)
         t2, t3 = maximum(v + load(x, b2), t2), maximum(v + load(x, b3), t3)
@@ -137,10 +137,10 @@ def _tile_max_inside(x, heads, h, runs, r, neg_inf, L):
         b1 += step1
         b2 += step2
         b3 += step3
-    store(x, np.intp(heads[h]) * L, t0)
-    store(x, np.intp(heads[h + 1]) * L, t1)
-    store(x, np.intp(heads[h + 2]) * L, t2)
-    store(x, np.intp(heads[h + 3]) * L, t3)
+    store(x, np.intp(heads[first_head]) * L, t0)
+    store(x, np.intp(heads[first_head + 1]) * L, t1)
+    store(x, np.intp(heads[first_head + 2]) * L, t2)
+    store(x, np.intp(heads[first_head + 3]) * L, t3)
 
 
 @subroutine

@@ -107,7 +107,7 @@ def zero_exponent(L):
 
 
 @register_jitable
-def max_exponent(L):
+def exponent_limit(L):
     """Return the largest absolute exponent of an output with exact results.
 
     float64 has room for thousands of the largest scores.
@@ -137,14 +137,15 @@ def integer_rounding_constant(L):
 
 
 @subroutine(forceinline=True)
-def exp_to_scaled(m, e, first, last, max_abs_exponent, ones, L):
+def exp_to_scaled(m, e, first, last, largest_exponent_so_far, ones, L):
     """Replace the scores in items ``first`` to ``last`` of m by exp(score) in m and e.
 
-    Return the largest absolute exponent of each lane, ``max_abs_exponent`` included.
+    Return the largest absolute exponent of each lane, at least
+    ``largest_exponent_so_far``.
     -inf becomes zero, and so does NaN, which only padding holds.
     """
     zero = ones - ones
-    max_exponents = splat_like(ones, max_exponent(L))
+    max_exponents = splat_like(ones, exponent_limit(L))
     min_exponents = zero - max_exponents
     zero_exponents, neg_inf = (
         splat_like(ones, zero_exponent(L)),
@@ -166,10 +167,12 @@ def exp_to_scaled(m, e, first, last, max_abs_exponent, ones, L):
         k = fma(x, rate, rounding_constant) - rounding_constant
         r = fma(k, low_part, fma(k, high_part, x))
         finite_k = select_lt(neg_inf, w, k, zero)
-        max_abs_exponent = maximum(maximum(finite_k, zero - finite_k), max_abs_exponent)
+        largest_exponent_so_far = maximum(
+            maximum(finite_k, zero - finite_k), largest_exponent_so_far
+        )
         store(m, i, select_lt(neg_inf, w, small_exp(r), zero))
         store(e, i, select_lt(neg_inf, w, k, zero_exponents))
-    return max_abs_exponent
+    return largest_exponent_so_far
 
 
 @subroutine(forceinline=True)

@@ -87,7 +87,9 @@ def _add_to_targets(weight, used, b, B, table, like):
 
 
 @kernel
-def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
+def row_smoothed_hinges(
+    potential_table, like, sizes, addresses, smoothing, weight, out
+):
     """Fill value[B], the smoothed maximum of the ``best`` outputs less the score of y.
 
     ``smoothing`` are (mu, K, never_negative) of ``smoothed_hinge``, which fills u[B, M]
@@ -107,7 +109,7 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
         Addresses of value and total_loss, of the type of ``like``, u, exact, first and
         row_score.
     """
-    scores = load_potential_table(scores)
+    potential_table = load_potential_table(potential_table)
     B, M, U = sizes
     best, y = (
         carray(addresses[0], (B, M, 2), np.float64),
@@ -125,7 +127,7 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
         hi = lo = 0.0
         for i in range(U):
             if y[b, i] >= 0:
-                hi, lo = add(hi, lo, leaf_score(scores, B, b, y[b, i], like))
+                hi, lo = add(hi, lo, leaf_score(potential_table, B, b, y[b, i], like))
         hi, lo = normalise(hi, lo)
         hinge_args = best[b], hi, lo, mu, K, never_negative, z, u[b]
         loss, exact[b] = smoothed_hinge(*hinge_args)
@@ -140,11 +142,11 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
 
 
 @kernel
-def row_losses_gradient(table, like, kind, sizes, addresses, weight):
+def row_smoothed_hinges_gradient(table, like, kind, sizes, addresses, weight):
     """Add ``sum_k u_k phi(y_k) - phi(y)`` of weighted rows to the targets of a table.
 
     ``sizes`` are (B, M, U, N, W). ``addresses`` are those of u[B, W], filled by
-    ``row_losses``; of the leaves [B, M, U] of the outputs y_k, integers like ``kind``;
+    ``row_smoothed_hinges``; of the leaves [B, M, U] of the outputs y_k, like ``kind``;
     of the leaves of y, int64 [B, N]; and of weights[B], 0 for ones. Targets have the
     float type of ``like``, those of shared leaves are float64.
     """

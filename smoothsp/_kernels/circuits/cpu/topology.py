@@ -73,7 +73,7 @@ def find_tiles(calls, starts, runs, tiles):
         tiles[h] = 1
         side = -1
         if h + TILE <= H and calls[h] == calls[h + TILE - 1]:
-            side = _common_factor_column(starts, runs, h)
+            side = _shared_factor_column_of_tile(starts, runs, h)
         if side < 0:
             h += 1
             continue
@@ -88,15 +88,15 @@ def find_tiles(calls, starts, runs, tiles):
 
 
 @subroutine
-def _common_factor_column(starts, runs, h):
-    """Return the column of the factor that TILE definitions from h share, or -1."""
-    if starts[h + TILE] - starts[h] != TILE:
+def _shared_factor_column_of_tile(starts, runs, first_definition):
+    """Return the column of the factor that a tile of definitions shares, or -1."""
+    if starts[first_definition + TILE] - starts[first_definition] != TILE:
         return -1
     for side in (1, 3):
         is_equal = True
         for i in range(TILE):
-            r, first = starts[h + i], starts[h]
-            is_equal = is_equal and starts[h + i + 1] - r == 1
+            r, first = starts[first_definition + i], starts[first_definition]
+            is_equal = is_equal and starts[first_definition + i + 1] - r == 1
             is_equal = is_equal and runs[r, 0] == runs[first, 0] > 1
             for column in (side, side + 1):
                 is_equal = is_equal and runs[r, column] == runs[first, column]

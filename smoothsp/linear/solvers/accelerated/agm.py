@@ -312,17 +312,17 @@ class _AGMRun(Solver):
         self.smoothing = settings.smoothing or default_smoothing
         self.best_primal, self.dual = math.inf, -math.inf
         self.best_w = self._initial_weights()
-        self.iteration = self._new_iteration(self.best_w)
+        self.iteration = self._start_method(self.best_w)
 
     def _initial_weights(self) -> Floats:
         if self.settings.domain == "simplex":
             return np.full(self.size, 1 / self.size)
         return np.zeros(self.size)
 
-    def _new_iteration(self, w: Floats) -> Iteration:
+    def _start_method(self, w: Floats) -> Iteration:
         raise NotImplementedError
 
-    def _spectral_curvature(self) -> float | None:
+    def _curvature_unless_adaptive(self) -> float | None:
         """Curvature of the binary risk times mu, by power iteration; None if adaptive.
 
         The Hessian of the smoothed hinge is at most ``X^T diag(c) X / mu``.
@@ -399,7 +399,7 @@ class _PrimalRun(_AGMRun):
         self.mu = self.last_mu = 0.0
         super().__init__(settings, problem, penalty)
 
-    def _new_iteration(self, w: Floats) -> Iteration:
+    def _start_method(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
         self.f: Likelihood | SmoothedRisk = Likelihood(problem)
         if settings.loss == "hinge":
@@ -413,7 +413,11 @@ class _PrimalRun(_AGMRun):
             self.f = SmoothedRisk(problem, self.mu, self.smoothing)
         start_point = self.penalty.at(w)
         L = settings.lipschitz
-        if L is None and (curvature_bound := self._spectral_curvature()) and self.mu:
+        if (
+            L is None
+            and (curvature_bound := self._curvature_unless_adaptive())
+            and self.mu
+        ):
             # The same bound holds for both smoothings.
             L = curvature_bound / self.mu
         L = L or estimate_curvature(self.f, w)
@@ -429,7 +433,7 @@ class _PrimalRun(_AGMRun):
         ):
             raise ValueError("start: expected positive weights that sum to 1")
         self.best_w = w
-        self.iteration = self._new_iteration(w)
+        self.iteration = self._start_method(w)
 
     def _update_bounds(self) -> None:
         x = self.iteration.x
@@ -456,7 +460,7 @@ class _PrimalRun(_AGMRun):
         if self.mu > self.last_mu and certificate[2] <= GAP_TO_ERROR_RATIO * error:
             # The iterate starts a new method: sums of tangents belong to one mu.
             self.mu = max(self.mu / MU_DECREASE, self.last_mu)
-            self.iteration = self._new_iteration(self.iteration.x)
+            self.iteration = self._start_method(self.iteration.x)
         return certificate
 
     def state(self) -> State:
@@ -466,7 +470,7 @@ class _PrimalRun(_AGMRun):
         mu, last = (float(x) for x in state["mu"])
         if mu != self.mu:
             self.mu, self.last_mu = mu, last
-            self.iteration = self._new_iteration(self.best_w)
+            self.iteration = self._start_method(self.best_w)
         super().load(state)
 
 
@@ -482,7 +486,7 @@ class _DualRun(_AGMRun):
             )
         super().__init__(settings, problem, penalty)
 
-    def _new_iteration(self, w: Floats) -> Iteration:
+    def _start_method(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
         has_more_outputs = getattr(problem, "has_more_outputs", None)
         if (
@@ -512,7 +516,7 @@ class _DualRun(_AGMRun):
             settings.lam, 1e-300
         )
         L = settings.lipschitz
-        if L is None and (curvature_bound := self._spectral_curvature()):
+        if L is None and (curvature_bound := self._curvature_unless_adaptive()):
             L = curvature_bound / settings.lam
         L = L or max(guess, 1e-6 / settings.lam)
         return self._make_method(self.f, points, start_point, L, settings.adaptive)

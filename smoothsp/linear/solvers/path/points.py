@@ -39,7 +39,7 @@ class PointRun:
     """Run with its points so far, and the dual point at the next lambda.
 
     Handles limits, Ctrl-C, the progress bar, the callback and saved states. Subclasses
-    choose the next lambda in ``_make_point`` and ``_move_to_next``.
+    choose the next lambda in ``_accept_point`` and ``_move_to_next``.
 
     Parameters
     ----------
@@ -81,11 +81,11 @@ class PointRun:
             while not self.status and self._move_to_next():
                 # require_finite_certificate raises for overflow.
                 with np.errstate(over="ignore", invalid="ignore"):
-                    gap = self.dual_point.run_to_gap(target_gap, self._is_exhausted)
+                    gap = self.dual_point.run_to_gap(target_gap, self._check_limits)
                 if gap is None:
                     break
                 lam = self.dual_point.lam
-                self._record_point()
+                self._record_and_report_point()
                 if bar is not None:
                     postfix = f"lambda {lam:.3g}, gap {gap:.2e}, goal {target_gap:.2e}"
                     bar.set_postfix_str(postfix, refresh=False)
@@ -96,7 +96,7 @@ class PointRun:
             if bar is not None:
                 bar.close()
 
-    def _is_exhausted(self) -> bool:
+    def _check_limits(self) -> bool:
         limits = self.limits
         if self.calls >= limits.max_passes * self.dual_point.n:
             self.status = f"max_passes = {limits.max_passes} passes are used up"
@@ -106,16 +106,16 @@ class PointRun:
 
     def _move_to_next(self) -> bool:
         """Move to the next lambda; return False to end the run."""
-        return not self._is_exhausted()
+        return not self._check_limits()
 
-    def _make_point(self) -> PathPoint | None:
+    def _accept_point(self) -> PathPoint | None:
         """Make the point of the current lambda; None to retry at another lambda."""
         raise NotImplementedError
 
-    def _record_point(self) -> None:
+    def _record_and_report_point(self) -> None:
         # The list of points and the dual point must change together.
         with defer_sigint():
-            point = self._make_point()
+            point = self._accept_point()
         callback = self.limits.callback
         if point is None or callback is None:
             return

@@ -73,7 +73,7 @@ class PathRun(PointRun):
                     problem, settings.step_settings, settings.target_gap
                 )
             self.dual_point, self.lam_infinity, self.separable_lambda = initial
-            self._record_point()
+            self._record_and_report_point()
             if not self.lam_infinity:
                 self.complete = True
                 self.status = "complete: weights 0 are optimal for every lambda"
@@ -82,15 +82,15 @@ class PathRun(PointRun):
             with states.open_state(resume) as opened:
                 self.load(opened)
 
-    def _is_exhausted(self) -> bool:
+    def _check_limits(self) -> bool:
         settings = self.path_settings
         if len(self.points) >= settings.max_points:
             self.status = f"max_points = {settings.max_points} breakpoints are reached"
         elif self._lowest_lambda() < settings.smallest:
             self.status = f"lambda is below smallest = {settings.smallest:.3g}"
-        return bool(self.status) or super()._is_exhausted()
+        return bool(self.status) or super()._check_limits()
 
-    def _make_point(self) -> PathPoint | None:
+    def _accept_point(self) -> PathPoint | None:
         dual_point = self.dual_point
         lam, w = dual_point.lam, dual_point.engine.w
         certificate = (
@@ -278,12 +278,12 @@ def crossing_lambda(above: PathPoint, below: PathPoint) -> tuple[float, float]:
     if half_squared_norms and below.lam < hinges / half_squared_norms < above.lam:
         lams.append(hinges / half_squared_norms)
     return min(
-        ((lam, _bound_excess(above, below, lam)) for lam in lams),
+        ((lam, _gap_bound_between(above, below, lam)) for lam in lams),
         key=lambda candidate: candidate[1],
     )
 
 
-def _bound_excess(above: PathPoint, below: PathPoint, lam: float) -> float:
+def _gap_bound_between(above: PathPoint, below: PathPoint, lam: float) -> float:
     objectives = [
         point.primal + (lam - point.lam) / 2 * float(np.dot(point.w, point.w))
         for point in (above, below)
