@@ -76,8 +76,8 @@ FAULTS = {
     ),
     "logarithms without the last score": (
         KERNELS + "forward_backward_log_space",
-        "after = U[t * P + j] / mu + X[t * P + j]",
-        "after = X[t * P + j]",
+        "after = U[t * P + j] / mu + log_beta[t * P + j]",
+        "after = log_beta[t * P + j]",
     ),
     "slope without gold": (
         KERNELS + "sequence_loss",

@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from smoothsp._kernels.svm.quadratic_knapsack import find_root
+from smoothsp._kernels.svm.quadratic_knapsack import root_and_num_visits
 from smoothsp.projections import (
     project_box_equality,
     project_capped_simplex,
@@ -99,7 +99,7 @@ def looked_at(v, upper, weights, total):
     one, n = np.ones(1), len(v)
     strides = np.array([[0, 0], [0, 0], [0, 1], [0, 0]])
     given = (v, 0 * one, upper, weights, one, strides, 0)
-    return find_root(given, n, total, np.empty((6, n)))
+    return root_and_num_visits(given, n, total, np.empty((6, n)))
 
 
 @pytest.mark.long

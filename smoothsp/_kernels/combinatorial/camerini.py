@@ -85,7 +85,7 @@ def k_best_trees(first, last, arcs, lengths, single_root, heads, valid):
             if t == k - 1:
                 break
             score[t] = _tree_score(arcs[b], m, tree)
-            loss, excluded_word[t] = _second_best_loss(
+            loss, excluded_word[t] = _second_best_loss_and_word(
                 arcs[b], m, single_root, scratch, nodes, tree
             )
             next_score[t] = score[t] - loss
@@ -99,7 +99,7 @@ def k_best_trees(first, last, arcs, lengths, single_root, heads, valid):
                 )
                 for v in range(m):
                     tree[v + 1] = heads[b, s, v]
-                loss, new_word = _second_best_loss(
+                loss, new_word = _second_best_loss_and_word(
                     arcs[b], m, single_root, scratch, nodes, tree
                 )
                 excluded_word[s], next_score[s] = new_word, score[s] - loss
@@ -143,7 +143,7 @@ def _best_tree_of_subset(scores, n, single_root, subset, scratch, tree):
 
 
 @subroutine
-def _second_best_loss(scores, n, single_root, scratch, nodes, tree):
+def _second_best_loss_and_word(scores, n, single_root, scratch, nodes, tree):
     """Score lost by the second best tree of a subset, and a word whose arc it lacks.
 
     Call it after ``_best_tree_of_subset``; ``tree`` is the best tree. If the search

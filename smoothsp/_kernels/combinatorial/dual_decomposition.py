@@ -26,7 +26,7 @@ _RELATIVE_SLACK = 64 * 2.0**-52
 
 
 @kernel
-def forest_cover(index, V, order, parent_edge, count):
+def fill_forest_cover(index, V, order, parent_edge, count):
     """Cover the edges ``index[E, 2]`` of V nodes by forests; count[0] is their number.
 
     ``order[f]`` lists the nodes of forest f, each after its parent; ``parent_edge[f]``
@@ -83,8 +83,8 @@ def block_coordinate_descent(
 
     A labelling is exact if it attains the bound, up to rounding. ``nodes`` are ``[B, V,
     S]``, -inf where a label is forbidden; ``edges`` are ``[B, E, S, S]``, finite.
-    ``forests`` are (index, order, parent_edge) of ``forest_cover``. A round visits all
-    forests; at most ``max_rounds`` rounds.
+    ``forests`` are (index, order, parent_edge) of ``fill_forest_cover``. A round visits
+    all forests; at most ``max_rounds`` rounds.
     """
     index, order, parent_edge = forests
     _, V, S = nodes.shape

@@ -61,12 +61,14 @@ def maximise_over_simplex(slots, products, b, weights):
     # the support may grow to all t indices
     width = faces.row_width(t)
     matrices, vectors = arrays.empty((2, t * width)), arrays.empty((4, width))
-    if not _active_set(slots, products, b, weights, matrices, vectors, width):
+    if not _run_active_set_method(
+        slots, products, b, weights, matrices, vectors, width
+    ):
         pairwise_frank_wolfe(slots, products, b, weights)
 
 
 @subroutine
-def _active_set(slots, products, b, weights, matrices, vectors, width):
+def _run_active_set_method(slots, products, b, weights, matrices, vectors, width):
     """Run the active-set method; return whether it converged."""
     t = len(slots)
     factor = (

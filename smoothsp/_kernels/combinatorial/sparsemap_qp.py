@@ -56,34 +56,36 @@ def add_output(first, last, products, scores, new_slots, weights, is_active):
 
 
 @kernel
-def _append_column(products, support_index, k, p, factor, x, c):
-    """Add output c to the Cholesky factor of k outputs; return their new number.
+def _append_column(products, support_index, size, weights, factor, scratch, candidate):
+    """Add an output to the Cholesky factor of ``size`` outputs; return the new size.
 
-    If c is an affine combination of them, it replaces one of them.
+    If ``candidate`` is an affine combination of them, it replaces one of them.
     """
-    for a in range(k):
-        x[a] = products[support_index[a], c] + 1
-    squared_projection = _forward_substitution(factor, k, x)
-    squared_norm = products[c, c] + 1
+    for a in range(size):
+        scratch[a] = products[support_index[a], candidate] + 1
+    squared_projection = _forward_substitution(factor, size, scratch)
+    squared_norm = products[candidate, candidate] + 1
     if squared_norm - squared_projection > _DEPENDENT * squared_norm:
-        for a in range(k):
-            factor[k, a] = x[a]
-        factor[k, k] = np.sqrt(squared_norm - squared_projection)
-        support_index[k], p[k] = c, 0.0
-        return k + 1
+        for a in range(size):
+            factor[size, a] = scratch[a]
+        factor[size, size] = np.sqrt(squared_norm - squared_projection)
+        support_index[size], weights[size] = candidate, 0.0
+        return size + 1
     # c is a mixture x of the k outputs: weight moves from them to c until one of them
     # is at 0, which leaves the objective's quadratic term unchanged
-    _back_substitution(factor, k, x)
+    _back_substitution(factor, size, scratch)
     out = 0
-    for a in range(k):
-        if x[a] > 0 and (x[out] <= 0 or p[a] * x[out] < p[out] * x[a]):
+    for a in range(size):
+        if scratch[a] > 0 and (
+            scratch[out] <= 0 or weights[a] * scratch[out] < weights[out] * scratch[a]
+        ):
             out = a
-    step = p[out] / x[out]
-    for a in range(k):
-        p[a] = max(p[a] - step * x[a], 0.0)
-    support_index[out], p[out] = c, step
-    _cholesky(products, support_index, k, factor)
-    return k
+    step = weights[out] / scratch[out]
+    for a in range(size):
+        weights[a] = max(weights[a] - step * scratch[a], 0.0)
+    support_index[out], weights[out] = candidate, step
+    _cholesky(products, support_index, size, factor)
+    return size
 
 
 @kernel
@@ -113,12 +115,12 @@ def weights_jvp(first, last, products, is_active, scores, out):
 
 
 @kernel
-def _list_support(is_active, weights, support_index, p):
+def _list_support(is_active, weights, support_index, support_weights):
     """List the active slots and their weights; return their number."""
     k = 0
     for a in range(len(is_active)):
         if is_active[a]:
-            support_index[k], p[k] = a, weights[a]
+            support_index[k], support_weights[k] = a, weights[a]
             k += 1
     return k
 

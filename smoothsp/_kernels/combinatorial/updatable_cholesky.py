@@ -34,37 +34,39 @@ def row_width(C):
 
 
 @subroutine
-def add_column(factor, k, p, column, squared_norm, score, x):
+def add_column(factor, k, weights, column, squared_norm, score, scratch):
     """Add an output to k; return their new number, and a removed one's position or -1.
 
     ``column`` are its inner products in G with the k outputs, ``squared_norm`` that
-    with itself, ``p`` their weights. If it is an affine combination of them, weight
-    moves from them to it until one of them has none, which is then removed.
+    with itself, ``weights`` their weights. If it is an affine combination of them,
+    weight moves from them to it until one of them has none, which is then removed.
     """
     upper, lower, inverse, _, _, width = factor
-    _copy_to_span(column, k, x)
-    squared_projection = _forward_substitution(upper, width, inverse, k, x)
+    _copy_to_span(column, k, scratch)
+    squared_projection = _forward_substitution(upper, width, inverse, k, scratch)
     out = -1
     if squared_norm - squared_projection <= DEPENDENT * squared_norm:
-        _back_substitution(lower, width, inverse, k, x)
+        _back_substitution(lower, width, inverse, k, scratch)
         out = 0
         for a in range(k):
-            x_a, x_out = get_number(x, a), get_number(x, out)
-            if x_a > 0 and (x_out <= 0 or p[a] * x_out < p[out] * x_a):
+            x_a, x_out = get_number(scratch, a), get_number(scratch, out)
+            if x_a > 0 and (x_out <= 0 or weights[a] * x_out < weights[out] * x_a):
                 out = a
-        step = p[out] / get_number(x, out)
+        step = weights[out] / get_number(scratch, out)
         for a in range(k):
-            p[a] = max(p[a] - step * get_number(x, a), 0.0)
+            weights[a] = max(weights[a] - step * get_number(scratch, a), 0.0)
         remove_column(factor, k, out)
         k -= 1
         for a in range(out, k):
-            p[a], column[a] = p[a + 1], column[a + 1]
-        p[k] = step
-        _copy_to_span(column, k, x)
-        squared_projection = _forward_substitution(upper, width, inverse, k, x)
+            weights[a], column[a] = weights[a + 1], column[a + 1]
+        weights[k] = step
+        _copy_to_span(column, k, scratch)
+        squared_projection = _forward_substitution(upper, width, inverse, k, scratch)
     else:
-        p[k] = 0.0
-    _append_column(factor, k, x, max(squared_norm - squared_projection, 1e-300), score)
+        weights[k] = 0.0
+    _append_column(
+        factor, k, scratch, max(squared_norm - squared_projection, 1e-300), score
+    )
     return k + 1, out
 
 
@@ -167,24 +169,26 @@ def refine(factor, k, residual, x):
 
 
 @subroutine
-def step_to_boundary(k, p, x):
-    """Move p towards x until a weight reaches 0.
+def step_to_boundary(k, weights, goal_weights):
+    """Move the weights towards their goal until one reaches 0.
 
-    Return the position of that output, or -1 if x is reached.
+    Return the position of that output, or -1 if the goal is reached.
     """
     step_size, out = 1.0, -1
     for a in range(k):
-        target = get_number(x, a)
-        if target <= 0 and p[a] < step_size * (p[a] - target):
-            step_size, out = p[a] / (p[a] - target), a
+        target = get_number(goal_weights, a)
+        if target <= 0 and weights[a] < step_size * (weights[a] - target):
+            step_size, out = weights[a] / (weights[a] - target), a
         elif target <= 0 and out < 0:
             out = a
     if out < 0:
         for a in range(k):
-            p[a] = get_number(x, a)
+            weights[a] = get_number(goal_weights, a)
         return -1
     for a in range(k):
-        p[a] = max(p[a] + step_size * (get_number(x, a) - p[a]), 0.0)
+        weights[a] = max(
+            weights[a] + step_size * (get_number(goal_weights, a) - weights[a]), 0.0
+        )
     return out
 
 

@@ -235,7 +235,7 @@ def exact_gaps(first, last, sequences, w, duals, gaps, losses):
         gaps[i] = losses[i] = 0.0
         if _num_positions(sequences, i) > 0:
             value = _fill_marginals(sequences, i, w, scratch)
-            gap = _fill_direction(sequences, i, duals, scratch)[0]
+            gap = _fill_direction_and_curvatures(sequences, i, duals, scratch)[0]
             gaps[i] = sequence_weight(sequences, i) * max(gap, 0.0)
             losses[i] = sequences.loss_scales[i] * value
 
@@ -308,8 +308,8 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
         return
     counters[CALLS] += 1
     _fill_marginals(sequences, i, primal.w, scratch)
-    gap, slope_at_0, curvature_at_0, curvature_at_1, max_curvature = _fill_direction(
-        sequences, i, duals, scratch
+    gap, slope_at_0, curvature_at_0, curvature_at_1, max_curvature = (
+        _fill_direction_and_curvatures(sequences, i, duals, scratch)
     )
     # below rounding there is no direction left; T log S bounds the entropy
     if not gap > _MIN_GAP * T * math.log(sequences.S):
@@ -344,7 +344,7 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
 
 
 @subroutine
-def _divergence_terms(a, o, size, b, log_b, terms):
+def _fill_difference_and_divergence_sums(a, o, size, b, log_b, terms):
     """Replace b by ``d = b - a``; return five sums, with ``r = log(a / b)``.
 
     ``a r``, ``-d r``, ``d^2 / a``, ``d^2 / b`` and ``d^2 / min(a, b)``. ``terms``
@@ -377,7 +377,7 @@ def _divergence_terms(a, o, size, b, log_b, terms):
 
 
 @subroutine
-def _fill_direction(sequences, i, duals, scratch):
+def _fill_direction_and_curvatures(sequences, i, duals, scratch):
     """Turn the marginals b into b - a.
 
     Return ``K(a || b)``, the slope at 0, the entropy's curvature at 0 and at 1, and an
@@ -391,11 +391,11 @@ def _fill_direction(sequences, i, duals, scratch):
     )
     o, e = sequences.offsets[i] * P, duals.edge_offsets[i]
     if T == 1:
-        return _divergence_terms(
+        return _fill_difference_and_divergence_sums(
             duals.nodes, o, P, marginals.node, marginals.log_node, terms
         )
     # positions first: the terms of pairs then overwrite theirs
-    inner = _divergence_terms(
+    inner = _fill_difference_and_divergence_sums(
         duals.nodes,
         o + P,
         (T - 2) * P,
@@ -404,7 +404,7 @@ def _fill_direction(sequences, i, duals, scratch):
         terms,
     )
     size = duals.edge_offsets[i + 1] - e
-    outer = _divergence_terms(
+    outer = _fill_difference_and_divergence_sums(
         duals.edges, e, size, marginals.edge, marginals.log_edge, terms
     )
     # end positions have one neighbour: no entropy term, only d
@@ -423,7 +423,7 @@ def _fill_direction(sequences, i, duals, scratch):
 
 
 @subroutine
-def _select_terms(size, min_term, slope_terms):
+def _list_large_terms(size, min_term, slope_terms):
     """List the vectors whose terms are at least ``min_term``; return their number.
 
     Terms decrease in gamma, to 0 at 1. Omitted terms thus contribute at most their
@@ -532,7 +532,7 @@ def _line_search(
         if _num_positions(sequences, i) > 1
         else sequences.P
     )
-    num_selected = _select_terms(
+    num_selected = _list_large_terms(
         size, precision * slope_at_0 * V / size, scratch.slope_terms
     )
     for _ in range(_MAX_EVALUATIONS):

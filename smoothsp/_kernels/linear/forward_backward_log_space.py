@@ -13,12 +13,23 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 @subroutine
 def forward_backward_log_space(
-    T, S, P, weights, transition_offset, mu, U, X, R, N, edges
+    T,
+    S,
+    P,
+    weights,
+    transition_offset,
+    mu,
+    U,
+    log_beta,
+    terms_scratch,
+    marginals,
+    edges,
 ):
-    """Fill N and ``edges`` as ``forward_backward``; return mu log Z.
+    """Fill ``marginals`` and ``edges`` as ``forward_backward``; return mu log Z.
 
-    X becomes ``log b``, and R holds the terms of one sum. Forward, backward, then
-    marginals of pairs and of positions, with a and b not normalised:
+    ``log_beta`` becomes ``log b``; ``terms_scratch`` holds the terms of one sum.
+    Forward, backward, then marginals of pairs and of positions, with a and b not
+    normalised:
 
         log a_t(j)     = U(t, j) / mu + log sum_i exp(log a_{t-1}(i) + A(i, j) / mu)
         log b_{t-1}(i) = log sum_j exp(A(i, j) / mu + U(t, j) / mu + log b_t(j))
@@ -29,28 +40,34 @@ def forward_backward_log_space(
 
     Few sequences need log space, so the loops are scalar.
     """
-    total = log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N)
+    total = fill_log_messages(
+        T, S, P, weights, transition_offset, mu, U, log_beta, terms_scratch, marginals
+    )
     edges[:] = 0.0
     for t in range(1, T):
         for i in range(S):
-            before = N[(t - 1) * P + i] - total
+            before = marginals[(t - 1) * P + i] - total
             for j in range(S):
                 step = weights[transition_offset + i * P + j] / mu
-                after = U[t * P + j] / mu + X[t * P + j]
+                after = U[t * P + j] / mu + log_beta[t * P + j]
                 edges[i * P + j] += math.exp(before + step + after)
     for t in range(T):
         for j in range(S):
-            N[t * P + j] = math.exp(N[t * P + j] + X[t * P + j] - total)
+            marginals[t * P + j] = math.exp(
+                marginals[t * P + j] + log_beta[t * P + j] - total
+            )
         for j in range(S, P):
-            N[t * P + j] = 0.0
+            marginals[t * P + j] = 0.0
     return mu * total
 
 
 @subroutine
-def log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N):
-    """Fill N with ``log a`` and X with ``log b``; return ``log Z``.
+def fill_log_messages(
+    T, S, P, weights, transition_offset, mu, U, log_beta, terms_scratch, marginals
+):
+    """Fill ``marginals`` with ``log a``, ``log_beta`` with ``log b``; return ``log Z``.
 
-    R holds the terms of one sum.
+    ``terms_scratch`` holds the terms of one sum.
     """
     for t in range(T):
         for j in range(S):
@@ -60,20 +77,20 @@ def log_messages(T, S, P, weights, transition_offset, mu, U, X, R, N):
                     step = weights[transition_offset + i * P + j] / mu
                     # terms are collected first: the largest is subtracted before
                     # exponentials
-                    R[i] = N[(t - 1) * P + i] + step
-                log_alpha += _log_sum(S, R)
-            N[t * P + j] = log_alpha
+                    terms_scratch[i] = marginals[(t - 1) * P + i] + step
+                log_alpha += _log_sum(S, terms_scratch)
+            marginals[t * P + j] = log_alpha
     for i in range(S):
-        X[(T - 1) * P + i] = 0.0
+        log_beta[(T - 1) * P + i] = 0.0
     for t in range(T - 1, 0, -1):
         for i in range(S):
             for j in range(S):
                 step = weights[transition_offset + i * P + j] / mu
-                R[j] = step + U[t * P + j] / mu + X[t * P + j]
-            X[(t - 1) * P + i] = _log_sum(S, R)
+                terms_scratch[j] = step + U[t * P + j] / mu + log_beta[t * P + j]
+            log_beta[(t - 1) * P + i] = _log_sum(S, terms_scratch)
     for j in range(S):
-        R[j] = N[(T - 1) * P + j]
-    return _log_sum(S, R)
+        terms_scratch[j] = marginals[(T - 1) * P + j]
+    return _log_sum(S, terms_scratch)
 
 
 @subroutine

@@ -23,7 +23,7 @@ from smoothsp._kernels.linear.directions import (
     linear_term,
     make_direction,
 )
-from smoothsp._kernels.linear.frank_wolfe_steps import Counters, StepRule, bcfw_step
+from smoothsp._kernels.linear.frank_wolfe_steps import Counters, StepRule, try_bcfw_step
 from smoothsp._kernels.linear.sampling_tree import fill_tree, sample_leaf, set_leaf
 from smoothsp._kernels.linear.sequences import (
     Sequences,
@@ -69,7 +69,7 @@ def visit_in_order(order, sequences, rule, primal, duals, gram, working_sets, co
     """Make steps on sequences ``order`` until a pool is full; return their number."""
     scratch, direction = make_scratch(sequences), make_direction(sequences)
     for m in range(len(order)):
-        if not bcfw_step(
+        if not try_bcfw_step(
             sequences,
             order[m],
             rule,
@@ -103,7 +103,7 @@ def visit_by_gap(
         if tree[1] <= floor:
             return m
         i = sample_leaf(tree, uniforms[m])
-        if not bcfw_step(
+        if not try_bcfw_step(
             sequences,
             i,
             rule,

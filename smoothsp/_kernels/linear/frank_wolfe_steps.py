@@ -48,13 +48,13 @@ from smoothsp._kernels.linear.sequences import (
 )
 from smoothsp._kernels.linear.working_sets import (
     away_slot,
-    best_slot,
     drop_zero_weights,
     find_tied_slot,
+    first_best_slot,
     marginals_from_slots,
-    reserve_slot,
     score_slots,
     store_labels,
+    try_reserve_slot,
 )
 
 # Kinds of steps. AWAY alternates with FRANK_WOLFE, by the larger gap. SAFEGUARDED is
@@ -89,13 +89,13 @@ class Counters(NamedTuple):
 
 
 @subroutine(optimise=False)
-def bcfw_step(
+def try_bcfw_step(
     sequences, i, rule, primal, duals, gram, working_sets, scratch, direction, counters
 ):
     """Make one step on sequence i; return False, without changes, if a pool is full."""
     uses_working_sets = rule.kind != FRANK_WOLFE or rule.is_cached
     # before any change, so that the caller can enlarge the pool and repeat the visit
-    if uses_working_sets and not reserve_slot(
+    if uses_working_sets and not try_reserve_slot(
         sequences, i, working_sets, rule.max_labellings
     ):
         return False
@@ -107,7 +107,7 @@ def bcfw_step(
         score_slots(sequences, i, transition_weights, scratch.E, gold, working_sets)
     is_cache_hit = False
     if rule.is_cached:
-        slot = best_slot(i, working_sets)
+        slot = first_best_slot(i, working_sets)
         loss = weight * working_sets.loss[working_sets.slot[i] + slot]
         o = working_sets.word[i] + slot * (
             sequences.offsets[i + 1] - sequences.offsets[i]

@@ -20,7 +20,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.forward_backward import fill_exp_transitions, forward_pass
-from smoothsp._kernels.linear.forward_backward_log_space import log_messages
+from smoothsp._kernels.linear.forward_backward_log_space import fill_log_messages
 from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, store
@@ -209,7 +209,7 @@ def _fill_marginals_log_space(
         marginals.log_node,
         marginals.log_edge,
     )
-    log_messages(
+    fill_log_messages(
         T, S, P, transition_weights, transition_offset, 1.0, U, b, marginals.logs, a
     )
     last = (T - 1) * P

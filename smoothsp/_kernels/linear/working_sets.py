@@ -43,7 +43,7 @@ class WorkingSets(NamedTuple):
 
 
 @subroutine(optimise=False)
-def reserve_slot(sequences, i, working_sets, max_labellings):
+def try_reserve_slot(sequences, i, working_sets, max_labellings):
     """Reserve one more slot; return False, without changes, if the pool is full.
 
     The capacity doubles up to ``max_labellings``, then grows by 8 slots: labellings
@@ -108,7 +108,7 @@ def score_slots(sequences, i, w, E, gold, working_sets):
 
 
 @subroutine(optimise=False)
-def best_slot(i, working_sets):
+def first_best_slot(i, working_sets):
     """Return the first slot with the largest h."""
     b, best = working_sets.slot[i], 0
     for k in range(1, working_sets.size[i]):
@@ -245,7 +245,7 @@ def shrink_towards_gold(first, sequences, rho, max_labellings, working_sets):
     Return the sequence at which the pool was full, or the number of sequences.
     """
     for i in range(first, len(sequences.offsets) - 1):
-        if not reserve_slot(sequences, i, working_sets, max_labellings):
+        if not try_reserve_slot(sequences, i, working_sets, max_labellings):
             return i
         gold = sequences.labels[sequences.offsets[i] : sequences.offsets[i + 1]]
         gold_slot = store_labels(

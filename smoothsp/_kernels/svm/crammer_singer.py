@@ -186,7 +186,7 @@ def _solve_block(
     top = reduce_max(max_m) / squared_norm
     if total < SMALL_TOTAL * top:
         # b = v - t would lose its digits: subtract the maximum of v first
-        base, guess = base + _subtract_max(v, P, zeros), -total
+        base, guess = base + _subtract_and_return_max(v, P, zeros), -total
     t = simplex_threshold(v, base, total, guess, MAX_NEWTON_STEPS, P, zeros)
     t_vector = splat(number(t))
     size = 0
@@ -208,7 +208,7 @@ def _solve_block(
 
 
 @subroutine
-def _subtract_max(v, P, zeros):
+def _subtract_and_return_max(v, P, zeros):
     """Subtract the maximum of v from its entries; return the maximum."""
     V = len(zeros)
     max_v = load(v, 0)

@@ -46,7 +46,7 @@ def project_box_equality(
     scratch = arrays.empty((6, n))
     for r in range(first, last):
         problem = (v[r], lower, upper, weights, scale, strides, r)
-        t, _ = find_root(problem, n, total[r], scratch)
+        t, _ = root_and_num_visits(problem, n, total[r], scratch)
         # Newton steps remove the rounding error of the running sums
         for _ in range(3):
             residual, slope, size = total[r], 0.0, 0.0
@@ -111,7 +111,7 @@ def _load_clipped_line(problem, i):
 
 
 @subroutine
-def find_root(problem, n, total, scratch):
+def root_and_num_visits(problem, n, total, scratch):
     """Return the root t of f, and the number of entries visited in all rounds."""
     count = arrays.zeros(1, np.int64)
     low, high = -np.inf, np.inf
@@ -121,7 +121,7 @@ def find_root(problem, n, total, scratch):
         below, above, constant, slope, start, size = split
         if below <= total <= above:
             constant -= total
-            t = _median_search(
+            t = _root_by_median_search(
                 scratch, size, left, right, constant, start, slope, count
             )
             return t, count[0]
@@ -134,7 +134,7 @@ def find_root(problem, n, total, scratch):
         problem, n, 1, low, high, scratch, count
     )
     constant -= total
-    t = _median_search(scratch, size, low, high, constant, start, slope, count)
+    t = _root_by_median_search(scratch, size, low, high, constant, start, slope, count)
     return t, count[0]
 
 
@@ -195,7 +195,7 @@ def _sampled_brackets(problem, n, total, scratch, count):
             problem, n, stride, -np.inf, np.inf, scratch, count
         )
         constant -= target
-        t = _median_search(
+        t = _root_by_median_search(
             scratch, size, -np.inf, np.inf, constant, start, slope, count
         )
         left, right = min(left, t), max(right, t)
@@ -212,7 +212,7 @@ def _sampled_brackets(problem, n, total, scratch, count):
 
 
 @subroutine
-def _median_search(scratch, size, low, high, constant, start, slope, count):
+def _root_by_median_search(scratch, size, low, high, constant, start, slope, count):
     """Return the root of ``constant + start + slope t`` plus the entries in scratch."""
     starts, slopes, bottoms, tops = scratch[0], scratch[1], scratch[2], scratch[3]
     breakpoints = scratch[4:].reshape(-1)

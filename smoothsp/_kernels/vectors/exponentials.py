@@ -9,7 +9,7 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 
 @subroutine
-def exp_minus_max(scores, offset, count, S, zeros, P, out):
+def fill_exp_minus_max(scores, offset, count, S, zeros, P, out):
     """Fill ``out(i, j) = exp(score(i, j) - max_score)``, ``[count / S, P]``.
 
     Reads the ``count`` scores from ``offset`` on. One pass finds the maximum, another

@@ -79,7 +79,7 @@ def sum_outer_products(x, y, N, S, zero, L, matrix, totals, compensations):
                         for n in range(first, last):
                             a = load(x, ((n - 1) * S + u) * L)
                             t = fma(a, load(y, (n * S + v) * L), t)
-                        _store_sum(
+                        _store_or_add_sum(
                             t,
                             u * S + v,
                             (is_single_block, S, L, matrix, totals, compensations),
@@ -118,14 +118,14 @@ def _sum_tile(first, last, i, j, x, y, zero, target):
 @subroutine(forceinline=True)
 def _store_tile_row(t0, t1, t2, t3, e, target):
     """Store four neighbouring sums of a row, the first at cell e."""
-    _store_sum(t0, e, target)
-    _store_sum(t1, e + 1, target)
-    _store_sum(t2, e + 2, target)
-    _store_sum(t3, e + 3, target)
+    _store_or_add_sum(t0, e, target)
+    _store_or_add_sum(t1, e + 1, target)
+    _store_or_add_sum(t2, e + 2, target)
+    _store_or_add_sum(t3, e + 3, target)
 
 
 @subroutine(forceinline=True)
-def _store_sum(t, e, target):
+def _store_or_add_sum(t, e, target):
     """Store matrix times the sum of a single block, or add it to the total so far."""
     is_single_block, _, L, matrix, totals, compensations = target
     if is_single_block:

@@ -62,7 +62,7 @@ def range_codes(address, size, like):
 
 
 @kernel
-def low_to_neg_inf(source_address, size, like, target_address):
+def copy_with_low_as_neg_inf(source_address, size, like, target_address):
     """Copy ``size`` numbers, replacing those <= -LIMIT by -inf.
 
     Both addresses may be the same.
@@ -77,7 +77,7 @@ def low_to_neg_inf(source_address, size, like, target_address):
 
 
 @kernel
-def find_neg_inf_row(address, num_rows, size, like):
+def first_neg_inf_row(address, num_rows, size, like):
     """Return the first row of ``size`` numbers that are all -inf (or NaN), or -1."""
     values = carray(address, (num_rows, size), like)
     for row in range(num_rows):

@@ -319,7 +319,7 @@ def _sort_definitions(
     """
     starts = np.append(0, np.cumsum(counts)).astype(np.int32)
     tiles, order = np.empty_like(heads), np.empty_like(heads)
-    topology.find_tiles(calls, starts, runs, tiles)
+    topology.mark_tiles_and_swap_factors(calls, starts, runs, tiles)
     definition = np.full(items, -1, np.int32)
     definition[heads] = np.arange(len(heads))
     order = order[

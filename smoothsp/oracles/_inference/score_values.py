@@ -17,8 +17,8 @@ from smoothsp._kernels.vectors.range_check import (
     LOW,
     MAX_FINE,
     NEG_INF_OR_LOW,
-    find_neg_inf_row,
-    low_to_neg_inf,
+    copy_with_low_as_neg_inf,
+    first_neg_inf_row,
     range_codes,
 )
 from smoothsp.oracles._inference.tracing import is_dense_cpu
@@ -88,7 +88,7 @@ def first_forbidden_row(x: Tensor) -> int:
     """Index of the first row of ``[rows, size]`` with only -inf, or -1."""
     x = x.detach().cpu().contiguous()
     rows, size = x.shape
-    return int(find_neg_inf_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
+    return int(first_neg_inf_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
 
 
 def mask_low_scores(x: Tensor) -> Tensor:
@@ -104,7 +104,9 @@ def mask_low_scores(x: Tensor) -> Tensor:
         source = result = x.clone(memory_format=torch.contiguous_format)
     else:
         source, result = x, x.new_empty(x.shape)
-    low_to_neg_inf(source.data_ptr(), x.numel(), VECTORS[x.dtype], result.data_ptr())
+    copy_with_low_as_neg_inf(
+        source.data_ptr(), x.numel(), VECTORS[x.dtype], result.data_ptr()
+    )
     return result
 
 

@@ -121,7 +121,7 @@ def cover_with_forests(index: Tensor, V: int) -> Forests:
     max_degree = max(int(np.bincount(pairs.reshape(-1), minlength=1).max()), 1)
     order, parent_edges = np.empty((2, max_degree, V), np.int64)
     num_forests = np.empty(1, np.int64)
-    dual_decomposition.forest_cover(pairs, V, order, parent_edges, num_forests)
+    dual_decomposition.fill_forest_cover(pairs, V, order, parent_edges, num_forests)
     return pairs, order[: num_forests[0]], parent_edges[: num_forests[0]]
 
 

@@ -58,7 +58,7 @@ from smoothsp._kernels.vectors import (
     lane_products,
     state_products,
 )
-from smoothsp._kernels.vectors.exponentials import exp_minus_max, fill_transposed
+from smoothsp._kernels.vectors.exponentials import fill_exp_minus_max, fill_transposed
 from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.kahan import BLOCK
 from smoothsp._kernels.vectors.lane_rows import (
@@ -312,10 +312,10 @@ def fill_shared_scores(chain, scratch, matrix_size, in_lanes, over_states):
             store(scratch.exp_transitions_t, e, zero)
         for j in range(0, P, V):
             store(start, j, load_masked(span(chain.start), j, S - j, zero))
-    max_transition = exp_minus_max(
+    max_transition = fill_exp_minus_max(
         span(chain.transitions), 0, S * S, S, zeros, P, scratch.exp_transitions
     )
-    max_end = exp_minus_max(span(chain.end), 0, S, S, zeros, P, exp_end)
+    max_end = fill_exp_minus_max(span(chain.end), 0, S, S, zeros, P, exp_end)
     fill_transposed(scratch.exp_transitions, S, P, scratch.exp_transitions_t)
     if in_lanes is not None:
         for s in range(S - 1, -1, -1):

@@ -34,7 +34,7 @@ from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, double_double
-from smoothsp._kernels.vectors.exponentials import exp_minus_max
+from smoothsp._kernels.vectors.exponentials import fill_exp_minus_max
 from smoothsp._kernels.vectors.simd import (
     fma,
     get_number,
@@ -255,7 +255,7 @@ def _fill_exp_transitions(step, chain, scratch):
     """Fill E from the transitions of a step; return the maximum that was subtracted."""
     S, P = scratch.exp_transitions.shape
     scores, out = span(chain.transitions), span(scratch.exp_transitions)
-    max_transition = exp_minus_max(
+    max_transition = fill_exp_minus_max(
         scores, step * S * S, S * S, S, scratch.zeros, P, out
     )
     return max_transition if max_transition > -np.inf else 0.0
@@ -298,10 +298,12 @@ def _forward_pass(b, chain, scratch):
         span(scratch.max_transitions),
     )
     steps = span(chain.steps)
-    hi = _first_logs(b, chain, scratch)
+    hi = _fill_first_logs(b, chain, scratch)
     if hi == -np.inf:
         return hi, lo
-    hi, lo = double_double.add(hi, lo, _subtract_max_log(logs, 0, P, alphas))
+    hi, lo = double_double.add(
+        hi, lo, _subtract_max_log_and_fill_exp(logs, 0, P, alphas)
+    )
     for n in range(1, N):
         e, o = (b * T + get_number(steps, b * T + n)) * S, n * P
         if not chain.shared:
@@ -374,7 +376,7 @@ def _exp(x):
 
 
 @subroutine
-def _first_logs(b, chain, scratch):
+def _fill_first_logs(b, chain, scratch):
     """Fill the first logs with emission + start - max; return the maximum.
 
     The rounding error of emission + start is added after the subtraction.
@@ -406,7 +408,9 @@ def _recompute_in_log_space(b, n, max_emission, chain, scratch):
             c = _log_column_sum(step, n, j, chain, scratch)
             scratch.log_column_sums[n, j] = c
             scratch.logs[n, j] = c + (chain.emissions[b, t, j] - max_emission)
-    return _subtract_max_log(span(scratch.logs), n * P, P, span(scratch.alphas))
+    return _subtract_max_log_and_fill_exp(
+        span(scratch.logs), n * P, P, span(scratch.alphas)
+    )
 
 
 @subroutine
@@ -426,7 +430,7 @@ def _log_column_sum(step, n, j, chain, scratch):
 
 
 @subroutine
-def _subtract_max_log(logs, o, P, alphas):
+def _subtract_max_log_and_fill_exp(logs, o, P, alphas):
     """Subtract the maximum from P logs, fill alphas with exp; return the maximum."""
     maxima = splat(NEG_INF)
     for j in range(0, P, V):

@@ -21,7 +21,7 @@ import numpy as np
 from smoothsp._kernels.circuits.cpu.lanes import (
     definition_range,
     gather_scaled,
-    run_start,
+    run_start_and_step,
     scatter_to_targets,
     vector_of_ones,
     zero_items,
@@ -158,7 +158,7 @@ def inside(m, e, circuit, low, high, ones, L):
         first, last = np.intp(starts[h]), np.intp(starts[h + 1])
         out = np.intp(heads[h]) * L
         if circuit.tiles[h] == TILE:
-            _tile_inside(m, e, heads, h, runs, first, ones, L)
+            _inside_of_four(m, e, heads, h, runs, first, ones, L)
             h += TILE
             continue
         h += 1
@@ -188,8 +188,8 @@ def _store_rescaled_sum(m, e, out, runs, first, last, overflow_exponent, ones, L
     zero_exponents = splat_like(ones, zero_exponent(L))
     top = zero_exponents
     for r in range(first, last):
-        a, step_a = run_start(runs, r, 1, L)
-        b, step_b = run_start(runs, r, 3, L)
+        a, step_a = run_start_and_step(runs, r, 1, L)
+        b, step_b = run_start_and_step(runs, r, 3, L)
         for _ in range(runs[r, 0]):
             top = maximum(load(e, a) + load(e, b), top)
             a += step_a
@@ -206,8 +206,8 @@ def _sum_of_products(m, e, runs, first, last, top, overflow_exponent, ones, L):
     shift = start - top
     total = ones - ones
     for r in range(first, last):
-        a, step_a = run_start(runs, r, 1, L)
-        b, step_b = run_start(runs, r, 3, L)
+        a, step_a = run_start_and_step(runs, r, 1, L)
+        b, step_b = run_start_and_step(runs, r, 3, L)
         for _ in range(runs[r, 0]):
             k = minimum((load(e, a) + load(e, b)) + shift, overflow_exponent)
             total = fma(load(m, a) * load(m, b), pow2(k), total)
@@ -217,7 +217,7 @@ def _sum_of_products(m, e, runs, first, last, top, overflow_exponent, ones, L):
 
 
 @subroutine
-def _tile_inside(m, e, heads, h, runs, r, ones, L):
+def _inside_of_four(m, e, heads, first_head, runs, first_run, ones, L):
     """``inside`` of a tile: each left factor is loaded once for all its definitions."""
     zero = ones - ones
     zero_exponents, start = (
@@ -226,16 +226,16 @@ def _tile_inside(m, e, heads, h, runs, r, ones, L):
     )
     overflow_exponent = start + splat_like(ones, max_sum_exponent(L))
     half = splat_like(ones, 2.0 ** (max_sum_exponent(L) / 2))
-    a, step = run_start(runs, r, 1, L)
-    b0, step0 = run_start(runs, r, 3, L)
-    b1, step1 = run_start(runs, r + 1, 3, L)
-    b2, step2 = run_start(runs, r + 2, 3, L)
-    b3, step3 = run_start(runs, r + 3, 3, L)
+    a, step = run_start_and_step(runs, first_run, 1, L)
+    b0, step0 = run_start_and_step(runs, first_run, 3, L)
+    b1, step1 = run_start_and_step(runs, first_run + 1, 3, L)
+    b2, step2 = run_start_and_step(runs, first_run + 2, 3, L)
+    b3, step3 = run_start_and_step(runs, first_run + 3, 3, L)
     k = load(e, a)
     s0, s1 = start - (k + load(e, b0)), start - (k + load(e, b1))
     s2, s3 = start - (k + load(e, b2)), start - (k + load(e, b3))
     t0 = t1 = t2 = t3 = zero
-    for _ in range(runs[r, 0]):
+    for _ in range(runs[first_run, 0]):
         k, v = load(e, a), load(m, a)
         t0 = fma(
             v * load(m, b0),
@@ -264,15 +264,31 @@ def _tile_inside(m, e, heads, h, runs, r, ones, L):
         b3 += step3
     largest = maximum(maximum(t0, t1), maximum(t2, t3))
     if not any_not_equal(maximum(largest, half), half):
-        store_scaled(m, e, np.intp(heads[h]) * L, t0, start - s0, zero_exponents)
-        store_scaled(m, e, np.intp(heads[h + 1]) * L, t1, start - s1, zero_exponents)
-        store_scaled(m, e, np.intp(heads[h + 2]) * L, t2, start - s2, zero_exponents)
-        store_scaled(m, e, np.intp(heads[h + 3]) * L, t3, start - s3, zero_exponents)
+        store_scaled(
+            m, e, np.intp(heads[first_head]) * L, t0, start - s0, zero_exponents
+        )
+        store_scaled(
+            m, e, np.intp(heads[first_head + 1]) * L, t1, start - s1, zero_exponents
+        )
+        store_scaled(
+            m, e, np.intp(heads[first_head + 2]) * L, t2, start - s2, zero_exponents
+        )
+        store_scaled(
+            m, e, np.intp(heads[first_head + 3]) * L, t3, start - s3, zero_exponents
+        )
         return
     for i in range(TILE):
-        out = np.intp(heads[h + i]) * L
+        out = np.intp(heads[first_head + i]) * L
         _store_rescaled_sum(
-            m, e, out, runs, r + i, r + i + 1, overflow_exponent - start, ones, L
+            m,
+            e,
+            out,
+            runs,
+            first_run + i,
+            first_run + i + 1,
+            overflow_exponent - start,
+            ones,
+            L,
         )
 
 
@@ -294,7 +310,7 @@ def outside(m, e, mu, circuit, low, high, ones, L):
             h -= 1
         first, last = starts[h], starts[h + 1]
         if circuit.tiles[h] == TILE:
-            _tile_outside(m, e, mu, heads, h, runs, first, ones, L)
+            _outside_of_four(m, e, mu, heads, h, runs, first, ones, L)
             continue
         out = np.intp(heads[h]) * L
         g = load(mu, out)
@@ -306,10 +322,10 @@ def outside(m, e, mu, circuit, low, high, ones, L):
             store(mu, a, load(mu, a) + g)
             store(mu, b, load(mu, b) + g)
             continue
-        g, shift = _scaled_outside(m, e, g, out, ones, L)
+        g, shift = _outside_mantissa_and_exponent(m, e, g, out, ones, L)
         for r in range(first, last):
-            a, step_a = run_start(runs, r, 1, L)
-            b, step_b = run_start(runs, r, 3, L)
+            a, step_a = run_start_and_step(runs, r, 1, L)
+            b, step_b = run_start_and_step(runs, r, 3, L)
             # summed in a register: otherwise each product depends on the previous store
             if step_b == 0:
                 total = zero
@@ -331,7 +347,7 @@ def outside(m, e, mu, circuit, low, high, ones, L):
 
 
 @subroutine(forceinline=True)
-def _scaled_outside(m, e, g, out, ones, L):
+def _outside_mantissa_and_exponent(m, e, g, out, ones, L):
     """Marginal g of an item over its mantissa, and the exponent argument of ``pow2``.
 
     An infeasible item has the lowest exponent, so that its products receive 0.
@@ -346,24 +362,24 @@ def _scaled_outside(m, e, g, out, ones, L):
 
 
 @subroutine
-def _tile_outside(m, e, mu, heads, h, runs, r, ones, L):
+def _outside_of_four(m, e, mu, heads, first_head, runs, first_run, ones, L):
     """``outside`` of a tile: the left factor's terms are summed in a register."""
     zero = ones - ones
-    out0, out1 = np.intp(heads[h]) * L, np.intp(heads[h + 1]) * L
-    out2, out3 = np.intp(heads[h + 2]) * L, np.intp(heads[h + 3]) * L
+    out0, out1 = np.intp(heads[first_head]) * L, np.intp(heads[first_head + 1]) * L
+    out2, out3 = np.intp(heads[first_head + 2]) * L, np.intp(heads[first_head + 3]) * L
     g0, g1, g2, g3 = load(mu, out0), load(mu, out1), load(mu, out2), load(mu, out3)
     if not any_not_equal((g0 + g1) + (g2 + g3), zero):
         return
-    g0, s0 = _scaled_outside(m, e, g0, out0, ones, L)
-    g1, s1 = _scaled_outside(m, e, g1, out1, ones, L)
-    g2, s2 = _scaled_outside(m, e, g2, out2, ones, L)
-    g3, s3 = _scaled_outside(m, e, g3, out3, ones, L)
-    a, step = run_start(runs, r, 1, L)
-    b0, step0 = run_start(runs, r, 3, L)
-    b1, step1 = run_start(runs, r + 1, 3, L)
-    b2, step2 = run_start(runs, r + 2, 3, L)
-    b3, step3 = run_start(runs, r + 3, 3, L)
-    for _ in range(runs[r, 0]):
+    g0, s0 = _outside_mantissa_and_exponent(m, e, g0, out0, ones, L)
+    g1, s1 = _outside_mantissa_and_exponent(m, e, g1, out1, ones, L)
+    g2, s2 = _outside_mantissa_and_exponent(m, e, g2, out2, ones, L)
+    g3, s3 = _outside_mantissa_and_exponent(m, e, g3, out3, ones, L)
+    a, step = run_start_and_step(runs, first_run, 1, L)
+    b0, step0 = run_start_and_step(runs, first_run, 3, L)
+    b1, step1 = run_start_and_step(runs, first_run + 1, 3, L)
+    b2, step2 = run_start_and_step(runs, first_run + 2, 3, L)
+    b3, step3 = run_start_and_step(runs, first_run + 3, 3, L)
+    for _ in range(runs[first_run, 0]):
         k, v = load(e, a), load(m, a)
         v0 = (g0 * pow2((k + load(e, b0)) + s0)) * (v * load(m, b0))
         v1 = (g1 * pow2((k + load(e, b1)) + s1)) * (v * load(m, b1))

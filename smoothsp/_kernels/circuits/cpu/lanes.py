@@ -163,7 +163,7 @@ def zero_items(x, circuit, low, high, ones, L):
 
 
 @subroutine(optimise=False)
-def run_start(runs, r, column, L):
+def run_start_and_step(runs, r, column, L):
     """Offset of a run's first left (column 1) or right (3) factor, and its step."""
     return np.intp(runs[r, column]) * L, np.intp(runs[r, column + 1]) * L
 

@@ -18,7 +18,7 @@ import numpy as np
 from smoothsp._kernels.circuits.cpu.lanes import (
     definition_range,
     gather_scores,
-    run_start,
+    run_start_and_step,
     vector_of_ones,
 )
 from smoothsp._kernels.circuits.cpu.scaled_floats import splat_like
@@ -109,8 +109,8 @@ def max_inside(x, circuit, low, high, ones, L):
             continue
         top = none
         for r in range(starts[h], starts[h + 1]):
-            a, step_a = run_start(runs, r, 1, L)
-            b, step_b = run_start(runs, r, 3, L)
+            a, step_a = run_start_and_step(runs, r, 1, L)
+            b, step_b = run_start_and_step(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 top = maximum(load(x, a) + load(x, b), top)
                 a += step_a
@@ -122,11 +122,11 @@ def max_inside(x, circuit, low, high, ones, L):
 @subroutine
 def _max_inside_of_four(x, heads, first_head, runs, first_run, neg_inf, L):
     """Fill a tile: each left factor is loaded once for all its definitions."""
-    a, step = run_start(runs, first_run, 1, L)
-    b0, step0 = run_start(runs, first_run, 3, L)
-    b1, step1 = run_start(runs, first_run + 1, 3, L)
-    b2, step2 = run_start(runs, first_run + 2, 3, L)
-    b3, step3 = run_start(runs, first_run + 3, 3, L)
+    a, step = run_start_and_step(runs, first_run, 1, L)
+    b0, step0 = run_start_and_step(runs, first_run, 3, L)
+    b1, step1 = run_start_and_step(runs, first_run + 1, 3, L)
+    b2, step2 = run_start_and_step(runs, first_run + 2, 3, L)
+    b3, step3 = run_start_and_step(runs, first_run + 3, 3, L)
     t0 = t1 = t2 = t3 = neg_inf
     for _ in range(runs[first_run, 0]):
         v = load(x, a)

@@ -20,7 +20,7 @@ from smoothsp._kernels.circuits.cpu.inside_outside import outside
 from smoothsp._kernels.circuits.cpu.lanes import (
     definition_range,
     gather_scores,
-    run_start,
+    run_start_and_step,
     scatter_to_targets,
     vector_of_ones,
     zero_items,
@@ -106,8 +106,8 @@ def _inside_tangent(scratch, circuit, low, high, ones, L):
         # m is at least 1 or 0: the maximum only guards the division
         inverse_mantissa = select_lt(zero, total, ones / maximum(total, ones), zero)
         for r in range(first, last):
-            a, step_a = run_start(runs, r, 1, L)
-            b, step_b = run_start(runs, r, 3, L)
+            a, step_a = run_start_and_step(runs, r, 1, L)
+            b, step_b = run_start_and_step(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
                 q = load(m, a) * load(m, b) * inverse_mantissa * pow2(k)
@@ -146,8 +146,8 @@ def _outside_tangent(scratch, circuit, low, high, ones, L):
         shift = start + select_lt(zero, total, zero - load(e, out), none)
         inverse_mantissa = select_lt(faint, g, ones / maximum(total, ones), zero)
         for r in range(first, last):
-            a, step_a = run_start(runs, r, 1, L)
-            b, step_b = run_start(runs, r, 3, L)
+            a, step_a = run_start_and_step(runs, r, 1, L)
+            b, step_b = run_start_and_step(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
                 q = load(m, a) * load(m, b) * inverse_mantissa * pow2(k)

@@ -58,7 +58,7 @@ def compress_into_runs(starts, left, right, counts, runs):
 
 
 @kernel
-def find_tiles(calls, starts, runs, tiles):
+def mark_tiles_and_swap_factors(calls, starts, runs, tiles):
     """Fill tiles[H], and swap factors where that makes a tile.
 
     The definitions of a tile have one run each, of equal length, and a common factor.
