@@ -126,9 +126,11 @@ def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
 
     def counted(*answers):
         tried.append(1)
-        assert_matches_cpu(*answers)
+        hold(*answers)
 
-    monkeypatch.setattr("smoothsp.oracles._chain.kernel_checks.assert_matches_cpu", counted)
+    monkeypatch.setattr(
+        "smoothsp.oracles._chain.kernel_checks.assert_matches_cpu", counted
+    )
     for _ in range(2):
         for size in SIZES[:2]:
             compare("decode", twins(size))
