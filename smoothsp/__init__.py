@@ -30,7 +30,7 @@ __all__ = [
     "schemes",
 ]
 
-# All is imported when it is asked for: torch takes seconds, and some need extras.
+# Modules are imported at first use: torch takes seconds, and some need extras.
 _LATER = ("data", "figures", "lightning", "linear", "models")
 _INSIDE = {
     "LinearChain": "smoothsp.layers",

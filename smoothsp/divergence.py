@@ -26,7 +26,7 @@ def diagnosed(
     weights
         Weights of the network that computes the loss inside the context.
     rate, remedy
-        Step size, and what to try, for the message.
+        Step size, and advice, for the message.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def require_sound(
         Mean loss of the first epoch; ``loss`` may be at most ten times as large. None:
         any finite loss is accepted.
     remedy
-        What to try, for the message.
+        Advice, for the message.
 
     Raises
     ------

@@ -64,7 +64,7 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     Raises
     ------
     ValueError
-        For an unknown loss, for an encoder that is none of
+        For an unknown loss, for an encoder other than
         ``smoothsp.encoder_config.MODEL_TYPES``, for labels that contradict each
         other, and if ``id2label`` has labels of several schemes, or nearly of one.
 

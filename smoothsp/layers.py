@@ -175,7 +175,7 @@ class LinearChain(nn.Module):
     def structure(self, emissions: Tensor, mask: Tensor | None = None) -> Chain:
         """Return the chain of the given emissions and the scores of this head.
 
-        The chain has the batch first, whatever ``batch_first`` is.
+        The chain has the batch first for either ``batch_first``.
         """
         self._check_emissions(emissions)
         real = None if mask is None else self._as_bool_mask(mask, emissions)

@@ -156,7 +156,7 @@ def _is_locked(lock: BinaryIO) -> bool:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what processes that were killed had not written to the end."""
+    """Remove files that killed processes left unfinished."""
     for pattern in (".*.part", "*/.*.part"):
         for path in folder.glob(pattern):
             if UNFINISHED.fullmatch(path.name):

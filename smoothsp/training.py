@@ -104,7 +104,7 @@ def seed_all(seed: int, *further: int) -> None:
 
 
 class Jointly(Optimizer):
-    """Several optimizers as one: each takes the steps of its own groups.
+    """Several optimizers as one: each steps its parameter groups.
 
     Lightning's automatic optimization takes one optimizer.
 

@@ -91,7 +91,7 @@ class BoxImages:
     Parameters
     ----------
     localiser, cache, workers, finetune
-        As for ``images_of``.
+        As for ``make_box_images``.
     examples
         Annotated images.
     """

@@ -252,7 +252,7 @@ class ConstituencyParser:
         sentences: Iterable[str] | Iterable[Sequence[str]],
         batch_size: int = 16,
     ) -> Iterator[Constituents]:
-        """Yield what ``parse`` returns, for more sentences than memory holds.
+        """Yield the results of ``parse``, for more sentences than memory holds.
 
         Sentences are taken from the iterable in parts of 32 batches.
         """

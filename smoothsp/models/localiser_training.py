@@ -41,7 +41,7 @@ __all__ = ["Options", "Prepared", "prepare", "train"]
 # Smoothing strength of the hinge for one object and several; number of boxes over which
 # the hinge of one object is smoothed.
 MU, TOP_K = {"one": 1.0, "several": 0.3}, 10
-# Learning rates (SGD; Adam for several objects) and regularisation, by what is trained.
+# Learning rates (SGD; Adam for several objects) and regularisation of each network.
 RATES = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 4e-3}
 DECAYS = {"linear": 10.0, "nonlinear": 1.0, "finetune": 0.1, "several": 0.0}
 

@@ -238,7 +238,7 @@ class Parser:
         batch_size: int = 64,
         structure: str | None = None,
     ) -> Iterator[Parsed]:
-        """Yield what ``parse`` returns, for more sentences than memory holds.
+        """Yield the results of ``parse``, for more sentences than memory holds.
 
         Sentences are taken from the iterable in parts of 32 batches.
         """

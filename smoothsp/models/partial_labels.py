@@ -125,7 +125,7 @@ def partial_label_loss(
 def longest_segment(sentences: Sequence[Sequence[str]]) -> int:
     """Return the number of words of the longest span.
 
-    In partially tagged sentences, return an upper bound of what known tags require.
+    In partially tagged sentences, return an upper bound of the loss of the known tags.
     """
     longest = 1
     for sentence in sentences:

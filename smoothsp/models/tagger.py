@@ -319,7 +319,7 @@ class Tagger:
         confidence: bool = False,
         batch_size: int = 64,
     ) -> Iterator[Tagged]:
-        """Yield what ``tag`` returns, in order, for more sentences than memory holds.
+        """Yield the results of ``tag`` in order, for more sentences than memory holds.
 
         Sentences are taken from the iterable in parts of 32 batches.
 

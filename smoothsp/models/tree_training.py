@@ -22,7 +22,7 @@ __all__ = ["Examples", "load_encoder", "train_parser"]
 RATE, BETAS = 2e-3, (0.9, 0.95)
 # Maximum number of steps in which rates rise.
 MAX_WARM_UP_STEPS = 100
-# Corpora of at most so many sentences get small batches, for more steps an epoch.
+# Corpora of at most this size get small batches, for more steps an epoch.
 SMALL_CORPUS, SMALL_BATCH = 1000, 8
 
 

@@ -5,7 +5,9 @@ several things, or for a thing that has another name.
 """
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +48,18 @@ ALLOWED = (
     ("smoothsp/models/network.py", r"ahead", "key of saved weights"),
     ("smoothsp/run_folder.py", r"held", "context manager of recipes"),
 )
+
+# of comments and docstrings, and words to use instead
+PHRASES = {
+    r"\b(?:chances?|laws?)\b": "probability, marginals; distribution",
+    r"\b(?:ask(?:s|ed)?|answer(?:s|ed)?|questions?)\b": "call, return; result; op",
+    r"\bof (?:its|their|our) own\b": "name the thing, or leave it out",
+    r"\blook(?:s|ed|ing)? at\b": "read, check",
+    r"\bso many\b": "the number of",
+    r"\bthat (?:is|are) none\b": "name it",
+    r"\b(?:what|whatever)\b": "name it",
+    r"\bthat which\b": "name it",
+}
 
 
 def bound_names(tree):
@@ -98,3 +112,29 @@ def test_allowed_names_are_still_there():
             if path.startswith(start)
             for name in here
         ), names
+
+
+def prose(source):
+    """Yield the docstrings and comments of a file."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            yield ast.get_docstring(node) or ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def test_comments_and_docstrings_are_in_words_of_the_field():
+    faults = []
+    for source in SOURCES:
+        if source.is_relative_to(ROOT / "recipes"):
+            continue
+        for text in prose(source.read_text(encoding="utf-8")):
+            # code and titles are quoted
+            text = re.sub(r'``[^`]*``|"[^"]*"', "", text)
+            faults += [
+                f"{source.relative_to(ROOT)}: {match.group()!r}: {remedy}"
+                for phrase, remedy in PHRASES.items()
+                for match in re.finditer(phrase, text, re.IGNORECASE)
+            ]
+    assert not faults

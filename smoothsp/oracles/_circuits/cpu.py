@@ -476,7 +476,7 @@ def scratch_memory(
     cache: dict[str, Any] = _THREAD_SCRATCH.__dict__
     scratch: NDArray[Any]
     if cache.get("batch") == batch:
-        scratch = cache["found"]
+        scratch = cache["scratch"]
         return scratch
     lanes = 64 // dtype.itemsize
     # leaves are transposed in square blocks of vectors, which may exceed the last item
@@ -488,5 +488,5 @@ def scratch_memory(
     skip = -raw.ctypes.data % 64
     scratch = raw[skip : skip + needed - 64].view(dtype).reshape(arrays, size)
     if needed <= MAX_SCRATCH_BYTES:
-        cache.update(batch=batch, found=scratch, raw=raw)
+        cache.update(batch=batch, scratch=scratch, raw=raw)
     return scratch

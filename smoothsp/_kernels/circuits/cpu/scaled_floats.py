@@ -137,11 +137,11 @@ def integer_rounding_constant(L):
 
 
 @subroutine(forceinline=True)
-def exp_to_scaled(m, e, first, last, largest_exponent_so_far, ones, L):
+def exp_to_scaled(m, e, first, last, running_max_exponent, ones, L):
     """Replace the scores in items ``first`` to ``last`` of m by exp(score) in m and e.
 
     Return the largest absolute exponent of each lane, at least
-    ``largest_exponent_so_far``.
+    ``running_max_exponent``.
     -inf becomes zero, and so does NaN, which only padding holds.
     """
     zero = ones - ones
@@ -167,12 +167,12 @@ def exp_to_scaled(m, e, first, last, largest_exponent_so_far, ones, L):
         k = fma(x, rate, rounding_constant) - rounding_constant
         r = fma(k, low_part, fma(k, high_part, x))
         finite_k = select_lt(neg_inf, w, k, zero)
-        largest_exponent_so_far = maximum(
-            maximum(finite_k, zero - finite_k), largest_exponent_so_far
+        running_max_exponent = maximum(
+            maximum(finite_k, zero - finite_k), running_max_exponent
         )
         store(m, i, select_lt(neg_inf, w, small_exp(r), zero))
         store(e, i, select_lt(neg_inf, w, k, zero_exponents))
-    return largest_exponent_so_far
+    return running_max_exponent
 
 
 @subroutine(forceinline=True)
