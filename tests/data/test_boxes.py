@@ -74,7 +74,7 @@ def test_images_with_exactly_one_box_are_taken(folder):
         ["val"],
         ["test"],
     ]
-    assert (splits.without, splits.several, splits.skipped) == (3, 0, [])
+    assert (splits.num_without, splits.num_multi_object, splits.skipped) == (3, 0, [])
     with pytest.raises(ValueError, match=r"train: expected images with exactly"):
         read(folder, "pot")
 
@@ -441,7 +441,7 @@ def test_difficult_objects_are_left_out(folder):
     annotate(folder, "train-without", ("cup", (5, 6, 20, 21), " true "))
     splits = read(folder, "cup")
     assert [example.name for example in splits.lists["train"]] == ["train"]
-    assert splits.difficult == 1
+    assert splits.num_difficult == 1
     assert "1 with one that is difficult" in splits.summary()
 
 
