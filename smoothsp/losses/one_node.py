@@ -24,7 +24,7 @@ from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Chain
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.op import (
-    FusedNode,
+    PrecomputedNode,
     Recomputation,
     any_requires_grad,
 )
@@ -198,7 +198,7 @@ def _make_fused_node(
     value = losses.value if weight is None else losses.total
     if value.dtype != structure._first_potentials.dtype:
         value = value.to(structure._first_potentials.dtype)
-    return FusedNode(value, gradients, recomputation).attach(
+    return PrecomputedNode(value, gradients, recomputation).attach(
         tuple(structure._named_potentials().values())
     )
 

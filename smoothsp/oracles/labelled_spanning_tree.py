@@ -169,9 +169,9 @@ class LabelledSpanningTree(DependencyTrees):
     def _shifted_potentials(self) -> Tensor:
         """Arcs in float64 less the maximum of each word, -inf in entries never read."""
         arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
-        return arcs - self._max_per_word()[:, None, :, None]
+        return arcs - self._best_arc_score_per_word()[:, None, :, None]
 
-    def _max_per_word(self) -> Tensor:
+    def _best_arc_score_per_word(self) -> Tensor:
         """Maximum score of each word's arcs, ``[B, m]`` float64, 0 if all are -inf."""
         arcs = torch.where(
             self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
@@ -186,7 +186,7 @@ class LabelledSpanningTree(DependencyTrees):
         """
         # the maxima are added last: large scores would lose the digits of probabilities
         shifted = self._log_partition_float64(self._shifted_potentials())
-        return self._to_dtype(shifted + self._max_per_word().sum(1))
+        return self._to_dtype(shifted + self._best_arc_score_per_word().sum(1))
 
     def _log_partition_float64(self, shifted_arcs: Tensor) -> Tensor:
         return self._unlabelled_trees(logsumexp(shifted_arcs)).log_partition()
@@ -194,7 +194,7 @@ class LabelledSpanningTree(DependencyTrees):
     def _log_partition_hi_lo(self) -> DoubleDouble:
         shifted = self._log_partition_float64(self._shifted_potentials().detach())
         return self._add_log_partition_hi_lo(
-            self.log_partition(), self._max_per_word(), shifted
+            self.log_partition(), self._best_arc_score_per_word(), shifted
         )
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:

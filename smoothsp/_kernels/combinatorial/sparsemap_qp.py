@@ -45,7 +45,7 @@ def add_output(first, last, products, scores, new_slots, weights, is_active):
             continue
         _cholesky(products[i], support_index, k, factor)
         if c >= 0:
-            k = _append_column(products[i], support_index, k, p, factor, x, c)
+            k = _add_or_exchange_output(products[i], support_index, k, p, factor, x, c)
         k = _maximise_over_support(
             products[i], scores[i], support_index, k, p, factor, x, ones
         )
@@ -56,7 +56,9 @@ def add_output(first, last, products, scores, new_slots, weights, is_active):
 
 
 @kernel
-def _append_column(products, support_index, size, weights, factor, scratch, candidate):
+def _add_or_exchange_output(
+    products, support_index, size, weights, factor, scratch, candidate
+):
     """Add an output to the Cholesky factor of ``size`` outputs; return the new size.
 
     If ``candidate`` is an affine combination of them, it replaces one of them.

@@ -63,23 +63,23 @@ def forward_backward_log_space(
 
 @subroutine
 def fill_log_messages(
-    T, S, P, weights, transition_offset, mu, U, log_beta, terms_scratch, marginals
+    T, S, P, weights, transition_offset, mu, U, log_beta, terms_scratch, log_alpha
 ):
-    """Fill ``marginals`` with ``log a``, ``log_beta`` with ``log b``; return ``log Z``.
+    """Fill ``log_alpha`` with ``log a``, ``log_beta`` with ``log b``; return ``log Z``.
 
     ``terms_scratch`` holds the terms of one sum.
     """
     for t in range(T):
         for j in range(S):
-            log_alpha = U[t * P + j] / mu
+            log_sum = U[t * P + j] / mu
             if t > 0:
                 for i in range(S):
                     step = weights[transition_offset + i * P + j] / mu
                     # terms are collected first: the largest is subtracted before
                     # exponentials
-                    terms_scratch[i] = marginals[(t - 1) * P + i] + step
-                log_alpha += _log_sum(S, terms_scratch)
-            marginals[t * P + j] = log_alpha
+                    terms_scratch[i] = log_alpha[(t - 1) * P + i] + step
+                log_sum += _log_sum(S, terms_scratch)
+            log_alpha[t * P + j] = log_sum
     for i in range(S):
         log_beta[(T - 1) * P + i] = 0.0
     for t in range(T - 1, 0, -1):
@@ -89,7 +89,7 @@ def fill_log_messages(
                 terms_scratch[j] = step + U[t * P + j] / mu + log_beta[t * P + j]
             log_beta[(t - 1) * P + i] = _log_sum(S, terms_scratch)
     for j in range(S):
-        terms_scratch[j] = marginals[(T - 1) * P + j]
+        terms_scratch[j] = log_alpha[(T - 1) * P + j]
     return _log_sum(S, terms_scratch)
 
 

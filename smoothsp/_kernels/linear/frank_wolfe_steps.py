@@ -49,7 +49,7 @@ from smoothsp._kernels.linear.sequences import (
 from smoothsp._kernels.linear.working_sets import (
     away_slot,
     drop_zero_weights,
-    find_tied_slot,
+    find_slot_at_least,
     first_best_slot,
     marginals_from_slots,
     score_slots,
@@ -146,7 +146,11 @@ def try_bcfw_step(
         if uses_working_sets:
             with_weights = rule.kind != FRANK_WOLFE
             # a tie is no new corner: equal labellings would split a weight
-            slot = find_tied_slot(i, worst - gold, working_sets) if with_weights else -1
+            slot = (
+                find_slot_at_least(i, worst - gold, working_sets)
+                if with_weights
+                else -1
+            )
             if slot < 0:
                 slot = store_labels(
                     sequences,

@@ -118,7 +118,7 @@ def first_best_slot(i, working_sets):
 
 
 @subroutine(optimise=False)
-def find_tied_slot(i, h, working_sets):
+def find_slot_at_least(i, h, working_sets):
     """Return the first slot whose h is at least this one, up to rounding, or -1."""
     for k in range(working_sets.size[i]):
         if working_sets.h[working_sets.slot[i] + k] >= h - TIE_TOLERANCE:

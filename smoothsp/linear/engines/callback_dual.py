@@ -176,7 +176,9 @@ class CallbackEngine:
         settings = self.settings
         if not settings.uses_cache:
             return False
-        gap = self._frank_wolfe_step(i, argmax_score(self.output_cache[i]).corner).gap
+        gap = self._make_frank_wolfe_step(
+            i, argmax_score(self.output_cache[i]).corner
+        ).gap
         # Algorithm 5: max(F g_i, nu / n g) bounds the gap of a hit from below.
         global_threshold = settings.cache_global / self.n * self._last_or_estimated_gap
         return bool(
@@ -191,7 +193,7 @@ class CallbackEngine:
             output = argmax_score(self.output_cache[i])
         else:
             self.step_oracle_calls += not is_repeated
-            self.gap_estimates[i] = max(self._frank_wolfe_step(i, corner).gap, 0.0)
+            self.gap_estimates[i] = max(self._make_frank_wolfe_step(i, corner).gap, 0.0)
             stores_outputs = settings.uses_cache or settings.has_output_weights
             output = (
                 self._store_output(i, corner)
@@ -225,7 +227,7 @@ class CallbackEngine:
         gap = ell - self.settings.lam * dot(w, self.current_w)
         return Step(kind, w, ell, gap, max_step)
 
-    def _frank_wolfe_step(self, i: int, corner: Corner) -> Step:
+    def _make_frank_wolfe_step(self, i: int, corner: Corner) -> Step:
         w, ell = self._dual_vertex(corner)
         return self._make_step("fw", w - self.blocks[i], ell - self.ell[i], 1.0)
 
@@ -258,7 +260,7 @@ class CallbackEngine:
 
     def _take_step(self, i: int, new_output: StoredOutput) -> None:
         settings, outputs, lam = self.settings, self.output_cache[i], self.settings.lam
-        fw_step = self._frank_wolfe_step(i, new_output.corner)
+        fw_step = self._make_frank_wolfe_step(i, new_output.corner)
         if not settings.has_output_weights:
             self._apply_step(i, fw_step, new_output.corner)
             return
@@ -354,7 +356,7 @@ class CallbackEngine:
                 [max(self._augmented_score(c), 0.0) for c in corners]
             )
             gaps = np.array(
-                [self._frank_wolfe_step(i, c).gap for i, c in enumerate(corners)]
+                [self._make_frank_wolfe_step(i, c).gap for i, c in enumerate(corners)]
             )
         self.gap_estimates = np.maximum(gaps, 0.0)
         self.last_gap = gap = float(self.gap_estimates.sum())

@@ -178,7 +178,9 @@ class _LBFGSRun:
             if math.isnan(self.iterate.value):
                 gradient = self.vector_pool.acquire()
                 value = self.evaluate(self.iterate.x, gradient)
-                self._accept(self.iterate._replace(value=value, gradient=gradient))
+                self._accept_and_certify(
+                    self.iterate._replace(value=value, gradient=gradient)
+                )
             while not monitor.has_stopped:
                 previous = self.iterate
                 following = next_iterate(
@@ -190,13 +192,13 @@ class _LBFGSRun:
                         "no step decreases the objective by more than rounding error"
                     )
                 else:
-                    self._accept(following)
+                    self._accept_and_certify(following)
                     self.vector_pool.release_unshared(following, previous)
         except _StopRun:
             # The line search ended early: certify the converged or the last iterate.
             self._certify(self.converged_iterate or self.iterate)
 
-    def _accept(self, iterate: Iterate) -> None:
+    def _accept_and_certify(self, iterate: Iterate) -> None:
         # Counts include the certificate computed below.
         certificate_oracle_calls = (
             self.certificate_oracle_calls + self._calls_for_certificate

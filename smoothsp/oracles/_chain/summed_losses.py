@@ -16,7 +16,7 @@ from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.buffers import EMPTY_TENSORS, ChainBuffers
 from smoothsp.oracles._chain.chunks import rows_per_chunk, simd_layout, slice_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.op import FusedNode, Recomputation
+from smoothsp.oracles._inference.op import PrecomputedNode, Recomputation
 from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
 # A loss and its gradients with respect to the potentials.
@@ -76,7 +76,7 @@ def summed_loss(
             grads = cast(SumAndGrads, filled)[1]
         return _scale_grads_inplace(grads, grad, needs_grad)
 
-    return FusedNode(value, gradients, recomputation).attach(potentials)
+    return PrecomputedNode(value, gradients, recomputation).attach(potentials)
 
 
 def _scale_grads_inplace(

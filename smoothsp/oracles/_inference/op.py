@@ -233,7 +233,7 @@ class Recomputation(NamedTuple):
     saved: tuple[object, ...]
 
 
-class FusedNode:
+class PrecomputedNode:
     """A value and its gradient, computed together: one node of a graph.
 
     Parameters

@@ -102,7 +102,7 @@ class Factor:
         potentials = getattr(self.structure, "_first_potentials", None)
         return None if potentials is None else potentials.flatten(1).double()
 
-    def largest_score(self, y: Tensor) -> Tensor:
+    def bound_score_magnitude(self, y: Tensor) -> Tensor:
         """Upper bound ``(batch,)`` of the magnitude of all scores.
 
         A guess from the score of y for structures without readable potentials.
@@ -185,7 +185,9 @@ class Consensus:
         self.candidates: dict[int, Any] = {}
         self.y = [x.structure.decode()[1] for x in factors]
         pairs = zip(factors, self.y, strict=True)
-        self.score_lower_bound = -sum((x.largest_score(y) for x, y in pairs), zeros)
+        self.score_lower_bound = -sum(
+            (x.bound_score_magnitude(y) for x, y in pairs), zeros
+        )
         self.mixtures: list[Any] = []
 
     @property

@@ -28,7 +28,7 @@ import numpy as np
 from smoothsp._kernels.chain.cpu.viterbi_over_states import (
     V,
     argmax_sum,
-    make_countdown,
+    make_negated_lane_indices,
 )
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
@@ -113,7 +113,7 @@ def k_best(b, N, o, prefixes, lists, out):
         labels[b, 1:] = -1
     if N == 0 or K == 1:
         return
-    numbers = make_countdown()
+    numbers = make_negated_lane_indices()
     countdown_vector = load(numbers, 0)
     previous = -1
     for n in range(N + 1):

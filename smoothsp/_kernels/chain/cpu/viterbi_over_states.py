@@ -156,7 +156,7 @@ def viterbi_forward_shared(chain, rows, scores, alpha):
     can_prune = S >= STATES_TO_PRUNE
     # nothing of it is used where nothing is pruned
     num_pruned_states = S if can_prune else 0
-    numbers = make_countdown()
+    numbers = make_negated_lane_indices()
     pruning = Pruning(
         transitions,
         column_maxima(transitions, num_pruned_states, P),
@@ -219,7 +219,7 @@ def backtrace(chain, rows, columns, alpha, backpointers, labels, value):
     R = T * P
     end = len(columns) - P
     state = arrays.empty(ROWS_PER_PASS, np.int64)
-    numbers = make_countdown()
+    numbers = make_negated_lane_indices()
     countdown_vector = load(numbers, 0)
     for b in rows:
         value[b] = 0
@@ -255,7 +255,7 @@ def aligned_empty(size):
 
 
 @subroutine
-def make_countdown():
+def make_negated_lane_indices():
     """Return the numbers 0, -1, ..., -7: the negated indices of the first lanes."""
     numbers = arrays.empty(V, np.float64)
     for lane in range(V):

@@ -86,7 +86,7 @@ class PathRun(PointRun):
         settings = self.path_settings
         if len(self.points) >= settings.max_points:
             self.status = f"max_points = {settings.max_points} breakpoints are reached"
-        elif self._lowest_lambda() < settings.smallest:
+        elif self._lowest_covered_lambda() < settings.smallest:
             self.status = f"lambda is below smallest = {settings.smallest:.3g}"
         return bool(self.status) or super()._check_limits()
 
@@ -191,7 +191,7 @@ class PathRun(PointRun):
             return
         dual_point.shrink_duals(rho, gap_slopes)
 
-    def _lowest_lambda(self) -> float:
+    def _lowest_covered_lambda(self) -> float:
         """Smallest lambda at which the last weights are within eps of the minimum."""
         if self.complete:
             return 0.0
@@ -205,7 +205,7 @@ class PathRun(PointRun):
         """Solution with the current weights and the last certificate."""
         return PathSolution(
             points=self.points,
-            ends_at=self._lowest_lambda(),
+            ends_at=self._lowest_covered_lambda(),
             eps=self.path_settings.eps,
             lam_infinity=self.lam_infinity,
             complete=self.complete,
