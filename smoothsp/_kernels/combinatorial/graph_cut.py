@@ -256,7 +256,7 @@ def _fill_gaps(arcs, scratch, only_smallest, labels, gap):
                 if only_smallest:
                     smallest_gap = gap[v]
                 break
-            if not _push_flow_along_path(v, u, sign, graph, search):
+            if not _augment_path(v, u, sign, graph, search):
                 break
 
 
@@ -292,7 +292,7 @@ def _find_augmenting_path(v, sign, graph, search, stamp):
 
 
 @subroutine(forceinline=True)
-def _push_flow_along_path(v, u, sign, graph, search):
+def _augment_path(v, u, sign, graph, search):
     """Push to v the flow that fits from u; return whether it is finite."""
     _, heads, reverse_arc, residual, terminal_residual = graph
     parent = search[0]
