@@ -378,7 +378,7 @@ def test_ctrl_c_is_status_130_without_a_traceback():
     program = (
         "import os, signal; from smoothsp.command_line import terminal\n"
         "def command(): os.kill(os.getpid(), signal.SIGINT); signal.pause()\n"
-        "terminal.run(command)"
+        "terminal.run_command(command)"
     )
     found = run(sys.executable, "-c", program, check=False)
     assert (found.returncode, found.stderr) == (130, "")

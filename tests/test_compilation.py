@@ -186,7 +186,7 @@ def compiling(monkeypatch, tmp_path):
 def test_kernels_work_where_no_folder_can_be_written_to(compiling, monkeypatch):
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
     compiled = compilation.kernel(double)
-    with pytest.warns(UserWarning, match="Set NUMBA_CACHE_DIR to a folder that can"):
+    with pytest.warns(UserWarning, match="Set NUMBA_CACHE_DIR to a writable folder"):
         hold(compiled)
 
 
@@ -314,7 +314,7 @@ def test_a_damaged_file_in_a_folder_that_cannot_be_written_to_is_passed_over(tmp
 def prebuilt_folder(compiling, monkeypatch, tmp_path):
     """A kernel compiled here, kept as one of a level that this processor has."""
     monkeypatch.setattr(prebuilt, "FOLDER", str(tmp_path / "prebuilt"))
-    monkeypatch.setattr(prebuilt, "levels", lambda _: ["x86-64-v3"])
+    monkeypatch.setattr(prebuilt, "supported_levels", lambda _: ["x86-64-v3"])
     compiled = compilation.kernel(double)
     hold(compiled)
     ((types, code),) = compiled.overloads.items()

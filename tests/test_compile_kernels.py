@@ -48,7 +48,7 @@ def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
     assert terminal.getvalue() == ""
     listener.on_start(ours)
     written = terminal.getvalue()
-    assert written.endswith("smoothsp: compiling best, kept on disk for the next time")
+    assert written.endswith("smoothsp: compiling best, cached on disk for later runs")
     listener.on_start(of("smoothsp._kernels.vectors.simd", "inner"))
     listener.on_end(of("smoothsp._kernels.vectors.simd", "inner"))
     assert terminal.getvalue() == written

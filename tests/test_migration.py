@@ -105,7 +105,7 @@ def test_labels_by_number_are_constraints():
     ("labels", "error", "message"),
     [
         ({1: "O", 2: "B-X"}, ValueError, "labels: "),
-        ({"O": 0, "B-X": 1}, TypeError, "labels: .*got 0; that is label2id"),
+        ({"O": 0, "B-X": 1}, TypeError, "labels: .*got 0; this looks like label2id"),
         ([0, 1], TypeError, "labels: "),
         ("OB", TypeError, "labels: "),
         (2, TypeError, "labels: "),

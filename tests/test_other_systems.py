@@ -43,4 +43,5 @@ print("done")
 
 
 def test_nothing_that_only_linux_has_is_needed(tmp_path):
-    assert run(sys.executable, "-c", PROGRAM, str(tmp_path)).rstrip().endswith("done")
+    done = run(sys.executable, "-c", PROGRAM, str(tmp_path))
+    assert done.stdout.rstrip().endswith("done")

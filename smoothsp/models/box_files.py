@@ -18,9 +18,9 @@ def to_voc(name: str, detected: Found) -> bytes:
 
     Examples
     --------
-    >>> from smoothsp.models.box_files import voc
+    >>> from smoothsp.models.box_files import to_voc
     >>> found = localiser.predict(["dog.jpg"])[0]  # doctest: +SKIP
-    >>> Path("dog.xml").write_bytes(voc("dog.jpg", found))  # doctest: +SKIP
+    >>> Path("dog.xml").write_bytes(to_voc("dog.jpg", found))  # doctest: +SKIP
     """
     root = Element("annotation")
     SubElement(root, "filename").text = name
@@ -53,9 +53,9 @@ def to_coco(
 
     Examples
     --------
-    >>> from smoothsp.models.box_files import coco
+    >>> from smoothsp.models.box_files import to_coco
     >>> found = dict(zip(names, localiser.predict(names)))  # doctest: +SKIP
-    >>> text = json.dumps(coco(found, localiser.classes))  # doctest: +SKIP
+    >>> text = json.dumps(to_coco(found, localiser.classes))  # doctest: +SKIP
     """
     images: list[dict[str, Any]] = []
     boxes: list[dict[str, Any]] = []

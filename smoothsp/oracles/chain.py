@@ -167,9 +167,12 @@ class Chain(Distribution, Summed):
         return chain
 
     def _require_valid(
-        self, argument: str, only: str | None = None, changed: Tensor | None = None
+        self,
+        argument: str,
+        changed_name: str | None = None,
+        added: Tensor | None = None,
     ) -> None:
-        # one kernel call validates all potentials, so ``only`` and ``changed`` are moot
+        # one kernel call validates all potentials, changed or not
         set_attribute(self, "_buffers", validate_values(self._buffers, argument))
 
     @property

@@ -16,7 +16,7 @@ BOTH = ("float32", "float64")
 def row(method, ratio=1.0, case=SMALL, question=NLL, dtype="float32", **more):
     given = {"section": ORACLES, "threads": 1, "median": 1e-4, "positions": 100} | more
     return Row(
-        loss_arguments=question,
+        question=question,
         case=str(case),
         dtype=dtype,
         method=method,
@@ -45,7 +45,7 @@ def test_other_shapes_dtypes_questions_and_methods_do_not_count():
     rows = [
         row(PYTORCH_CRF, case=CASES[1]),
         row(PYTORCH_CRF, dtype="float64"),
-        row(PYTORCH_CRF, loss_arguments=DECODE),
+        row(PYTORCH_CRF, question=DECODE),
         row(peers.JAX),
         row(PYTORCH_CRF, section=SCALING),
     ]

@@ -29,7 +29,7 @@ def mismatches(
         often = [x for x in ("Chain", "Multiclass") if x in kinds]
         kind = KINDS[rng.choice(often if often and rng.random() < 0.4 else kinds)]
         case = cases.draw(random.Random(rng.random()), kind, questions_of(kind), dtypes)
-        ask = EVERY[case.loss_arguments]
+        ask = EVERY[case.question]
         found, _ = cases.run(case, ask)
         yield cases.shrink(case, ask, found)[2] if found else ""
 

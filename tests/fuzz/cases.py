@@ -42,7 +42,7 @@ class Case:
     potentials: Arrays
     arrays: Arrays
     options: dict[str, Any]
-    loss_arguments: str
+    question: str
     seed: int
     # potentials of a second structure, for divergences
     other: Arrays = field(default_factory=dict)

@@ -324,7 +324,7 @@ def divergence(case: Case, changed: Changed, rows: list[Row], rng: Random) -> As
     for p, q in zip(rows, others, strict=True):
         inside = bool(q.allowed[p.allowed].all())
         log_q = np.where(p.p > 0, q.log_p, 0.0)
-        if case.loss_arguments == "kl":
+        if case.question == "kl":
             log_q = log_q - np.where(p.p > 0, p.log_p, 0.0)
         true.append(-p.mean(log_q) if inside else math.inf)
         if inside:

@@ -15,7 +15,7 @@ import torch
 
 import smoothsp._kernels
 from tests.instances.circuits import projective, semi_markov
-from tests.num_kernels.cpu_references import ugly_case
+from tests.kernels.cpu_references import ugly_case
 from tests.ptx import simulate_kernels
 from tests.ptx.arithmetic import Fault
 from tests.ptx.launch import Simulator, installed

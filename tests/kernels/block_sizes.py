@@ -17,7 +17,7 @@ import torch
 import triton  # noqa: TID253
 from torch import Tensor
 
-from tests.num_kernels.device_compilation import (
+from tests.kernels.device_compilation import (
     chain_calls,
     compile_circuits,
     resources,

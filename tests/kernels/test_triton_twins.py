@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from smoothsp.oracles._chain.kernel_checks import run_cpu_function
 from tests.instances.chains import large_case
 from tests.instances.strategies import chains, generators, values
-from tests.num_kernels.cpu_references import (
+from tests.kernels.cpu_references import (
     DEVICE,
     KERNELS,
     UGLY,

@@ -106,9 +106,7 @@ def test_looks_are_at_equal_costs_and_values_are_those_of_the_weights():
     assert [(r["look"], r["calls"]) for r in svrg] == [(2, 4), (5, 8), (9, 12)]
     # budgets of solvers are not theirs here
     last = [row for row in race.rows if row["status"]]
-    assert len(last) == 8 and {r["status"] for r in last} == {
-        "stopped at the last look"
-    }
+    assert len(last) == 8 and {r["status"] for r in last} == {"stopped by the observer"}
     bcfw = [r["dual"] for r in race.rows if r["solver"] == "BCFW" and r["seed"] == 3]
     assert np.isfinite(bcfw).all() and race.lower_bound >= max(bcfw)
     assert race.lower_bound <= min(row["primal"] for row in race.rows)

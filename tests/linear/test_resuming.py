@@ -247,7 +247,8 @@ def of_two(model, others=(), **options):
 
 
 def classes(solver):
-    often = {"refresh_every": 3} if solver == "bcfw" else {"evaluate_every": 3}
+    every = {"bcfw": "refresh_every", "agm": "certify_every"}
+    often = {every.get(solver, "evaluate_every"): 3}
     options = {"solver": solver, "max_epochs": 12, "solver_options": often}
     return samples(CrammerSingerSVC, tol=0.0, random_state=0, **options)
 
@@ -258,8 +259,8 @@ def tagger(model, solver):
     W = rng.normal(size=(4, 3))
     Y = [[("O", "B", "I")[j] for j in (x @ W).argmax(1)] for x in X]
     turned = [list(reversed(y)) for y in Y]
-    refreshed = solver in ("bcfw", "sdca")
-    often = {"refresh_every": 3} if refreshed else {"evaluate_every": 3}
+    every = dict.fromkeys(("bcfw", "sdca"), "refresh_every") | {"agm": "certify_every"}
+    often = {every.get(solver, "evaluate_every"): 3}
     options = {"solver": solver, "tol": 0.0, "max_passes": 12}
     options["solver_options"] = {} if solver == "lbfgs" else often
     return fitting(model, X, Y, ({"y": turned}, {"C": 2.0}), **options)

@@ -268,7 +268,7 @@ def test_state_of_another_optimizer():
 
 def test_mu_of_an_optimizer_without_smoothing():
     for optimizer in (casimir(**RULE), prox()):
-        message = "mu: expected an optimizer built with smoothing= or mu=, got one"
+        message = "mu: expected an optimizer with the argument smoothing or mu, got one"
         raises(ValueError, message, setattr, optimizer, "mu", 1.0)
         assert optimizer.mu == 0
     optimizer = casimir(**RULE, mu=1.0)

@@ -197,13 +197,13 @@ def test_covariances_are_those_of_log_space(shape, scale):
     for chain in both(shape, F64, scale):
         record = chain._buffers
         B, T, S = shape
-        Q = 1 if record.shared else max(T - 1, 0)
+        Q = 1 if record.shared_transitions else max(T - 1, 0)
         sizes = ((B, T, S), (B, Q, S, S), (B, S), (B, S))
         v = [torch.randn(size, generator=generator, dtype=F64) for size in sizes]
         expected = chain_in_log_space.covariance(inputs(chain), *v)
-        v[1], *_ = v[1].unbind(1) if record.shared else v[1:2]
+        v[1], *_ = v[1].unbind(1) if record.shared_transitions else v[1:2]
         nodes, edges, *ends = rules.covariance(record, v)
-        found = nodes, edges[:, None] if record.shared else edges, *ends
+        found = nodes, edges[:, None] if record.shared_transitions else edges, *ends
         for ours, theirs in zip(found, expected, strict=True):
             assert_close(ours, theirs, rtol=0, atol=1e-11)
 

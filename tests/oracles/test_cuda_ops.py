@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.instances.chains import large_case, random_case
 from tests.instances.strategies import chains, fill_padding, generators
-from tests.num_kernels.cpu_references import (
+from tests.kernels.cpu_references import (
     DEVICE,
     UGLY,
     WIDE,

@@ -15,8 +15,8 @@ from smoothsp.oracles._chain import cuda
 from smoothsp.oracles._chain import kernel_checks as trials
 from smoothsp.oracles._inference import kernel_checks
 from tests.instances.circuits import semi_markov, small
-from tests.num_kernels.cpu_references import DEVICE, WIDE, Twins, kernels, ugly_case
-from tests.num_kernels.test_circuit_twins import choose, sums
+from tests.kernels.cpu_references import DEVICE, WIDE, Twins, kernels, ugly_case
+from tests.kernels.test_circuit_twins import choose, sums
 from tests.oracles.test_cuda_ops import compare
 from tests.sweeps import thinned
 

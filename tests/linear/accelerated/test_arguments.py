@@ -20,7 +20,10 @@ from smoothsp.linear.solvers import AGM, ElasticNet, minimise_composite
         ({"lam": 1.0, "cap": 0.5}, "cap: expected inf"),
         ({"lam": 1.0, "tol": 0.0}, "mu: expected a number, or anneal=True"),
         ({"lam": 1.0, "prox": "data", "smoothing": "entropy"}, "prox: expected"),
-        ({"lam": 1.0, "l1": 1.0, "scheme": "decreasing"}, "scheme: expected another"),
+        (
+            {"lam": 1.0, "l1": 1.0, "scheme": "decreasing"},
+            "scheme: expected a scheme other",
+        ),
         ({"lam": 1.0, "scheme": "dual", "loss": "likelihood"}, "scheme: expected"),
         ({"lam": 1.0, "scheme": "dual", "anneal": True}, "anneal: expected False"),
     ],

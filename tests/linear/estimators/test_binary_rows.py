@@ -22,7 +22,7 @@ def drawn(form, dtype=np.float64, d=5, n=80, seed=0):
     X[0, 0], signs = 1, np.where(y == 1, 1, -1).astype(dtype)
     bounds = np.random.default_rng(seed).uniform(0.1, 1, n).astype(dtype)
     rows = FORMS[form](X)
-    problem = BinaryHingeDual(rows, signs, bounds, rows.squares, False, None)
+    problem = BinaryHingeDual(rows, signs, bounds, rows.squared_norms, False, None)
     problem.rebuild_from_duals()
     return problem, X.astype(np.float64), signs, bounds.astype(np.float64)
 

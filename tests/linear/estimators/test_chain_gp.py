@@ -180,8 +180,6 @@ def test_runs_go_on_and_empty_sequences_are_sequences():
 
 def test_wrong_arguments_are_named():
     X, y = drawn()
-    with pytest.raises(ValueError, match="solver: expected one of"):
-        ChainGP(solver="bcfw").fit(X, y)
     with pytest.raises(ValueError, match="counts: expected one of"):
         ChainGP(counts="cliques").fit(X, y)
     with pytest.raises(ValueError, match=r"kernel: expected .* finite numbers"):

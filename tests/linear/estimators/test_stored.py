@@ -151,8 +151,11 @@ def test_weights_of_classes_that_are_numbers_are_those_of_a_refit(tmp_path, numb
         ({"templates": ["none(word)"]}, "fit together, .*none"),
         ({"dtype": "colour"}, "fit together"),
         ({"values": [["the", "cat", "a"]]}, "word.* out of range or not asc"),
-        ({"values": [["the", "cat", "a", "a"]]}, "values of word that stand there tw"),
-        ({"levels": [[[0, 9]], [[0]]]}, r"numbers of word\[0\] out of range"),
+        (
+            {"values": [["the", "cat", "a", "a"]]},
+            "values of word that are not distinct",
+        ),
+        ({"levels": [[[0, 9]], [[0]]]}, r"keys of word\[0\] out of range"),
         ({"levels": [[[1, 0]], [[0]]]}, r"keys of word\[0\] out of range or not asc"),
     ],
 )

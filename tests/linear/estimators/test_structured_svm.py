@@ -110,10 +110,9 @@ def test_chains_are_those_of_the_tagger():
     assert all(map(np.array_equal, model.predict(X), tagger.predict(X)))
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "agm"])
-def test_the_likelihood_has_a_certificate_too(solver, X, Y):
+def test_the_likelihood_has_a_certificate_too(X, Y):
     model = StructuredSVM(
-        trees, arcs, l2=0.3, loss="likelihood", solver=solver, tol=1e-3
+        trees, arcs, l2=0.3, loss="likelihood", solver="lbfgs", tol=1e-3
     ).fit(X, Y)
     problem = StructureProblem(trees, arcs(X), Y)
     value, slope = problem.likelihood(model.weights_)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def dense(X, names=None):
     found, rows = fit_columns(X)
     if names is not None:
-        rows = build_rows(X, ColumnIndex.of(names), len(names))
+        rows = build_rows(X, ColumnIndex.from_names(names), len(names))
     arrays = rows.values, rows.indices, rows.indptr
     shape = len(rows.indptr) - 1, rows.columns
     return found, sparse.csr_matrix(arrays, shape).toarray()
@@ -80,7 +80,7 @@ SOLVERS = [
     (ChainSVM, "bcfw", {"steps": "best", "sampling": "permutation"}),
     (ChainSVM, "sgd", {"decay": "pegasos", "loss": "hinge-l2", "mu": 0.01}),
     (ChainCRF, "lbfgs", {}),
-    (ChainCRF, "sgd", {"rate": 0.02}),
+    (ChainCRF, "sdca", {}),
 ]
 
 

@@ -110,7 +110,9 @@ def test_what_is_no_problem_raises():
     one = WorstOnly()
     assert isinstance(one, LinearProblem) and not isinstance(one, TopKLinearProblem)
     assert SGD(lam=0.2, loss="hinge", max_passes=2).solve(one).passes == 2
-    with pytest.raises(ValueError, match=r"no worst_few; give it worst_few\(i, w, k\)"):
+    with pytest.raises(
+        ValueError, match=r"without worst_few, .*implement worst_few\(i, w, k\)"
+    ):
         SGD(lam=0.2, loss="hinge-l2").solve(one)
     one.worst = lambda i, w: Corner(np.zeros(3), 0.0, 0)
     with pytest.raises(ValueError, match="worst: expected psi of"):

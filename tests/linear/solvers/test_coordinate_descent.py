@@ -100,7 +100,7 @@ def test_rounding_ends_a_run_without_a_tolerance():
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match="lam: expected a positive number where l1"):
+    with pytest.raises(ValueError, match="lam: expected a positive number if l1"):
         CoordinateDescent(lam=0)
     with pytest.raises(ValueError, match="l1: expected"):
         CoordinateDescent(lam=1, l1=-1)

@@ -86,7 +86,9 @@ def test_lbfgs_has_the_same_optimum():
     ],
 )
 def test_a_missing_oracle_is_named(solver):
-    with pytest.raises(ValueError, match="no topk_oracle; give it topk_oracle"):
+    with pytest.raises(
+        ValueError, match=r"without topk_oracle, .*implement topk_oracle"
+    ):
         solver.solve(behind_oracles(CHAIN, topk=False))
 
 

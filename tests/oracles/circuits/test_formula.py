@@ -271,7 +271,7 @@ NNF = {
     "line 3": "nnf 2 1 1\nL 1\nA 1 7",
     "line 1": "nnf",
     "line 4": "o 1 0\nt 2 0\n1 2 3 0\n1 5 -3 0",
-    "the 3 nodes that its first line says": "nnf 3 2 2\nL 1\nL 2",
+    "3 nodes, the number in the first line": "nnf 3 2 2\nL 1\nL 2",
     "line 1 cannot": "nnf 1 0 1000000000000\nL 1",
     "line 2 cannot": "nnf 1 0 1\nL 100000000000000000000",
     # the second declaration says otherwise

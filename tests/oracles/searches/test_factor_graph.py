@@ -352,16 +352,16 @@ def test_the_maximum_is_that_of_an_integer_programme(seed):
         high.append(most)
 
     for t in range(T):
-        add(nodes[t], x_out=1.0, most=1.0)
-        add(match[t], x_out=1.0, most=1.0)
-        add(match[:, t], x_out=1.0, most=1.0)
+        add(nodes[t], least=1.0, most=1.0)
+        add(match[t], least=1.0, most=1.0)
+        add(match[:, t], least=1.0, most=1.0)
         add(nodes[t, 2:], match[t, t : t + 1])
         for s in range(S):
             if t:
                 add(edges[t - 1, :, s], nodes[t, s : s + 1])
             if t < T - 1:
                 add(edges[t, s], nodes[t, s : s + 1])
-    add(nodes[:, 2], x_out=-torch.inf, most=2.0)
+    add(nodes[:, 2], least=-torch.inf, most=2.0)
     every = emissions.flatten(1), moves.flatten().repeat(4, T - 1), pairs.flatten(1)
     constraints = torch.stack(rows), torch.tensor(low), torch.tensor(high)
     best, _ = IntegerProgram(torch.cat(every, 1), constraints).decode()
