@@ -40,7 +40,7 @@ NAMES = (
     "covariance",
     "entropy",
     "score",
-    "count",
+    "count_parts",
     "decode",
     "decode_topk",
     "sample",
@@ -88,7 +88,7 @@ def further_inputs(name: str, twins: Twins) -> Iterator[tuple[object, ...]]:
 
 def compare(name: str, twins: Twins) -> None:
     """Hold the device's answers against the CPU's."""
-    if name == "count":
+    if name == "count_parts":
         compare_counts(twins)
         return
     if name == "vjp":
@@ -131,7 +131,7 @@ def compare_counts(twins: Twins) -> None:
     chain = ChainBuffers.from_op_args(*twins.chain)
     for k in (1, 3):
         weights, labels = twins.randn(B, k), twins.labels(k)
-        found = ask("count", weights, labels, *twins.chain[4:], S, twins.shared)
+        found = ask("count_parts", weights, labels, *twins.chain[4:], S, twins.shared)
         expected = scores.count_parts_cpu(chain, weights, labels)
         torch.testing.assert_close(found, tuple(expected), **twins.tolerance)
 
@@ -186,7 +186,7 @@ def test_labels_out_of_range_are_not_counted(shared):
     y = torch.tensor([[[0, -1, 3, 1, 2]]])
     positions = torch.arange(5)[None], torch.tensor([5])
     given = (torch.ones(1, 1), y, *positions, 3, shared)
-    nodes, edges, start, end = ask("count", *given)
+    nodes, edges, start, end = ask("count_parts", *given)
     assert nodes[0].nonzero().tolist() == [[0, 0], [3, 1], [4, 2]]
     assert edges.nonzero().tolist() == [[1, 2] if shared else [0, 3, 1, 2]]
     assert (start.tolist(), end.tolist()) == ([1, 0, 0], [0, 0, 1])
@@ -244,13 +244,13 @@ def test_long_rows_are_answered_with_time_in_parallel(per_edge, monkeypatch):
     )
     compare("log_partition", twins)
     assert not asked
-    monkeypatch.setattr(scan.pays, "__defaults__", (9,))
+    monkeypatch.setattr(scan.prefer_scan, "__defaults__", (9,))
     compare("log_partition", twins)
     assert asked
 
 
 def test_time_in_parallel_is_for_few_long_rows_with_few_states():
-    pays = kernels("scan").pays
+    pays = kernels("scan").prefer_scan
     assert pays(1, 4096, 9)
     assert pays(1, 100_000, 64)
     assert not pays(1, 4095, 9)
